@@ -1,0 +1,21 @@
+//! One shard of Quorate as a pure state machine.
+//!
+//! The core does no I/O, reads no clock, draws no random number, uses no float, is not async; no order of iteration shows;
+//! apply cannot fail.
+
+pub mod answer;
+pub mod caps;
+pub mod command;
+pub mod ids;
+pub mod key;
+pub mod policy;
+pub mod units;
+
+pub use answer::{Answer, Decision, LimitAnswer, Refusal};
+pub use command::{Batch, Charge, Check, Command, FrameId, Group, Limit};
+pub use ids::{
+    Epoch, GroupId, Index, NodeId, PolicyId, PolicyVersion, Position, Sequence, SessionId, ShardId, Term,
+};
+pub use key::Fingerprint;
+pub use policy::{Algorithm, Mode, OnFull, OnUnavailable, Policy, PolicySet};
+pub use units::{Cost, Rate, Span, Stamp};
