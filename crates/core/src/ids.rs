@@ -112,6 +112,12 @@ impl GroupId {
     }
 }
 
+impl From<u64> for NodeId {
+    fn from(id: u64) -> Self {
+        NodeId(id)
+    }
+}
+
 impl From<ShardId> for GroupId {
     fn from(shard: ShardId) -> Self {
         GroupId(shard.0)

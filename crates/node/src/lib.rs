@@ -1,1 +1,3 @@
-//! x
+//! A node of Quorate: Raft groups, log, snapshots, control plane, services.
+
+pub mod raft;

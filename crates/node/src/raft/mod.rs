@@ -1,0 +1,12 @@
+//! Raft as Quorate uses it: openraft's types, and what it needs from us.
+
+pub mod applied;
+pub mod runtime;
+pub mod types;
+
+pub use applied::{Applied, ControlAnswer};
+pub use runtime::Runtime;
+pub use types::{
+    Entry, IoFlushed, LeaderId, LogId, LogState, Membership, Payload, Proposal, Snapshot, SnapshotMeta,
+    StoredMembership, TypeConfig, Vote, log_id,
+};
