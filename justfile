@@ -1,0 +1,29 @@
+# The daily acts. `just verify` reads and never writes; `just fix` writes.
+
+# A three-node cluster on this machine.
+run *args:
+    cargo run --release --bin quorated -- dev {{args}}
+
+# All tests.
+test *args:
+    cargo test --workspace {{args}}
+
+# What CI checks after the tests.
+verify:
+    cargo fmt --all --check
+    cargo clippy --workspace --all-targets -- -D warnings
+    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+    cargo deny check bans licenses sources
+
+# Formats and applies what clippy can.
+fix:
+    cargo clippy --workspace --all-targets --fix --allow-dirty
+    cargo fmt --all
+
+# Load on the cluster that `just run` started.
+bench *args:
+    cargo run --release --bin quorate -- bench {{args}}
+
+# The long forms of the property tests: a million events an algorithm.
+long:
+    QUORATE_LONG=1 cargo test --release --package quorate-core -- --include-ignored
