@@ -1,3 +1,4 @@
 //! A node of Quorate: Raft groups, log, snapshots, control plane, services.
 
 pub mod raft;
+pub mod settings;
