@@ -90,7 +90,9 @@ pub enum Refusal {
     #[error("the costs of one limit add up to more than {}", Cost::MAX)]
     CostTooLarge,
     /// The shard's table is full and the policy says `on_full = "refuse"`.
-    #[error("the shard's key table is full; nobody can say how long to wait: raise max_keys, or set on_full = \"evict\"")]
+    #[error(
+        "the shard's key table is full; nobody can say how long to wait: raise max_keys, or set on_full = \"evict\""
+    )]
     TableFull,
     /// The session is not known here: expired, or never opened. If the frame was sent before, its outcome is unknown.
     #[error("session {0} is not known to the shard: it has expired; open another")]

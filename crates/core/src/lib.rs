@@ -5,17 +5,19 @@
 
 pub mod answer;
 pub mod caps;
+pub mod check;
 pub mod command;
 pub mod ids;
 pub mod key;
+pub mod limit;
 pub mod policy;
 pub mod units;
 
 pub use answer::{Answer, Decision, LimitAnswer, Refusal};
+pub use check::{Asked, Peeked, decide, peek};
 pub use command::{Batch, Charge, Check, Command, FrameId, Group, Limit};
-pub use ids::{
-    Epoch, GroupId, Index, NodeId, PolicyId, PolicyVersion, Position, Sequence, SessionId, ShardId, Term,
-};
+pub use ids::{Epoch, GroupId, Index, NodeId, PolicyId, PolicyVersion, Position, Sequence, SessionId, ShardId, Term};
 pub use key::Fingerprint;
+pub use limit::{Entries, HeldBucket, Hold, SlidingLog, State, migrate, refund, settle};
 pub use policy::{Algorithm, Mode, OnFull, OnUnavailable, Policy, PolicySet};
 pub use units::{Cost, Rate, Span, Stamp};

@@ -67,6 +67,17 @@ impl Cost {
     pub const fn get(self) -> u64 {
         self.0
     }
+
+    /// The two together; none above 10^12.
+    pub const fn checked_add(self, other: Cost) -> Option<Cost> {
+        // No sum of two costs passes 64 bits.
+        Cost::new(self.0 + other.0)
+    }
+
+    /// What is left of it; nothing where the other is more.
+    pub const fn saturating_sub(self, other: Cost) -> Cost {
+        Cost(self.0.saturating_sub(other.0))
+    }
 }
 
 impl fmt::Display for Cost {
@@ -94,6 +105,11 @@ impl fmt::Display for Span {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let period = self.period.to_string();
-        write!(f, "{}/{}", self.units, period.strip_prefix('1').filter(|p| p.starts_with(char::is_alphabetic)).unwrap_or(&period))
+        write!(
+            f,
+            "{}/{}",
+            self.units,
+            period.strip_prefix('1').filter(|p| p.starts_with(char::is_alphabetic)).unwrap_or(&period)
+        )
     }
 }
