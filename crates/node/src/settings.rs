@@ -7,6 +7,8 @@
 mod layers;
 mod problem;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

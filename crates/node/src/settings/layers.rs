@@ -92,9 +92,14 @@ impl Layers {
                 (_, None) if is_section => {
                     self.problem(at, format!("{name} is a table: write [{name}] and what it holds below"))
                 }
-                (_, None) => {
-                    let unknown = unknown(&name, SETTINGS.iter().map(|setting| setting.name));
-                    self.problem(at, unknown);
+                (value, None) => {
+                    let sections =
+                        SETTINGS.iter().filter_map(|setting| setting.name.split_once('.')).map(|(section, _)| section);
+                    let message = match value {
+                        DeValue::Table(_) => unknown(&name, sections),
+                        _ => unknown(&name, SETTINGS.iter().map(|setting| setting.name)),
+                    };
+                    self.problem(at, message);
                 }
                 (value, Some(setting)) => self.file_value(setting, value, at),
             }
