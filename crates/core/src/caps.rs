@@ -2,6 +2,8 @@
 
 /// A cost, limit, capacity, queue or a rate's R: 10^12.
 pub const UNITS: u64 = 1_000_000_000_000;
+/// How far the algorithms stay exact: beyond what any cluster lets in, so that a trace from elsewhere can be replayed.
+pub const EXACT_UNITS: u64 = 4 * UNITS;
 /// The shortest window or period: 1 ms.
 pub const SPAN_MIN_US: i64 = 1_000;
 /// The longest window or period: 366 days.
@@ -41,5 +43,7 @@ pub const KEYS: u64 = 20_000_000;
 /// Bytes of sliding logs and held units of a shard, unless set.
 pub const LOG_BYTES: u64 = 256 << 20;
 
+// The bounds that the arithmetic of the buckets rests on (see `limit/pace.rs`).
+const _: () = assert!(EXACT_UNITS < 1 << 42 && SPAN_MAX_US < 1 << 45 && UNITS <= EXACT_UNITS);
 const _: () = assert!(COMMANDS_PER_FRAME <= COMMANDS_PER_BATCH);
 const _: () = assert!(SPAN_MIN_US > 0 && SPAN_MAX_US < LONGEST_US);

@@ -11,6 +11,8 @@ pub mod ids;
 pub mod key;
 pub mod limit;
 pub mod policy;
+pub mod policy_fields;
+pub mod policy_file;
 pub mod units;
 
 pub use answer::{Answer, Decision, LimitAnswer, Refusal};
@@ -19,5 +21,5 @@ pub use command::{Batch, Charge, Check, Command, FrameId, Group, Limit};
 pub use ids::{Epoch, GroupId, Index, NodeId, PolicyId, PolicyVersion, Position, Sequence, SessionId, ShardId, Term};
 pub use key::Fingerprint;
 pub use limit::{Entries, HeldBucket, Hold, SlidingLog, State, migrate, refund, settle};
-pub use policy::{Algorithm, Mode, OnFull, OnUnavailable, Policy, PolicySet};
-pub use units::{Cost, Rate, Span, Stamp};
+pub use policy::{Algorithm, FieldProblem, Mode, OnFull, OnUnavailable, Policy, PolicyProblems, PolicySet};
+pub use units::{Cost, Rate, Span, Stamp, UnitsError};

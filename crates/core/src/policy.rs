@@ -1,5 +1,11 @@
 //! Policies: named rules, and the set of all of them.
+//!
+//! A policy that [`Policy::validate`] lets in can be evaluated for ever without overflow; one that does not fit is refused
+//! when it is applied, never later.
 
+use std::fmt;
+
+use crate::caps;
 use crate::ids::{PolicyId, PolicyVersion};
 use crate::units::{Cost, Rate, Span};
 
@@ -151,6 +157,157 @@ impl Policy {
             on_unavailable: OnUnavailable::default(),
             on_full: OnFull::default(),
             description: String::new(),
+        }
+    }
+}
+
+/// What is wrong with one field of a policy.
+///
+/// ```
+/// use quorate_core::{Algorithm, Policy, Span};
+/// let policy = Policy::new("p", Algorithm::FixedWindow { limit: 5, window: Span(1) });
+/// let problems = policy.validate().unwrap_err();
+/// assert_eq!(problems.0[0].to_string(), "window is 0.001ms; allowed is 1ms to 366d");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldProblem {
+    /// The field's name, as in a policy file.
+    pub field: &'static str,
+    /// What is wrong with it, and what is allowed.
+    pub message: String,
+}
+
+/// Everything that is wrong with a policy; never empty.
+///
+/// ```
+/// use quorate_core::{Algorithm, Policy, Span};
+/// let policy = Policy::new("a b", Algorithm::FixedWindow { limit: 5, window: Span(1) });
+/// assert_eq!(policy.validate().unwrap_err().0.len(), 2);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PolicyProblems(pub Vec<FieldProblem>);
+
+impl fmt::Display for FieldProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl fmt::Display for PolicyProblems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, problem) in self.0.iter().enumerate() {
+            write!(f, "{}{problem}", if i == 0 { "" } else { "; " })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for PolicyProblems {}
+
+impl Policy {
+    /// Whether the policy lies within the bounds of the law, so that nothing can overflow later; all that does not, if not.
+    ///
+    /// ```
+    /// use quorate_core::{Algorithm, Policy, Rate, Span};
+    /// let slow = Rate { units: 1, period: Span(366 * 86_400_000_000) };
+    /// assert!(Policy::new("p", Algorithm::TokenBucket { capacity: 100_000, refill: slow }).validate().is_ok());
+    /// assert!(Policy::new("p", Algorithm::TokenBucket { capacity: 200_000, refill: slow }).validate().is_err());
+    /// ```
+    pub fn validate(&self) -> Result<(), PolicyProblems> {
+        self.validate_up_to(caps::UNITS)
+    }
+
+    /// As [`Policy::validate`], with limits, capacities, queues and rates up to `units` instead of 10^12, which may be up to
+    /// [`caps::EXACT_UNITS`]. For traces, which may ask more than a cluster lets in.
+    pub fn validate_up_to(&self, units: u64) -> Result<(), PolicyProblems> {
+        let mut problems = Problems { units: units.min(caps::EXACT_UNITS), found: Vec::new() };
+        problems.name(&self.name);
+        match self.algorithm {
+            Algorithm::FixedWindow { limit, window } | Algorithm::SlidingCounter { limit, window } => {
+                problems.count("limit", limit, problems.units);
+                problems.span("window", window);
+            }
+            Algorithm::SlidingLog { limit, window } => {
+                problems.count("limit", limit, caps::SLIDING_LOG_LIMIT);
+                problems.span("window", window);
+            }
+            Algorithm::TokenBucket { capacity, refill } => {
+                problems.count("capacity", capacity, problems.units);
+                problems.rate("refill", refill);
+                problems.longest("capacity", capacity, refill, "fill the bucket");
+            }
+            Algorithm::LeakyBucket { queue, rate } => {
+                problems.count("queue", queue, problems.units);
+                problems.rate("rate", rate);
+                problems.longest("queue", queue.saturating_add(1), rate, "drain the queue");
+            }
+        }
+        if self.max_cost == Some(Cost::ZERO) {
+            problems.add("max_cost", format!("max_cost is 0; allowed is 1 to {}", caps::UNITS));
+        }
+        if let OnUnavailable::Local { share_ppm: Some(share) } = self.on_unavailable
+            && !(1..=1_000_000).contains(&share)
+        {
+            problems.add("local_share", format!("local_share is {share} parts per million; allowed is 1 to 1000000"));
+        }
+        if self.description.len() > caps::DESCRIPTION_BYTES {
+            let (is, most) = (self.description.len(), caps::DESCRIPTION_BYTES);
+            problems.add("description", format!("description has {is} bytes; allowed are {most}"));
+        }
+        if problems.found.is_empty() { Ok(()) } else { Err(PolicyProblems(problems.found)) }
+    }
+}
+
+/// The mistakes of one policy, as they are found.
+struct Problems {
+    units: u64,
+    found: Vec<FieldProblem>,
+}
+
+impl Problems {
+    fn add(&mut self, field: &'static str, message: String) {
+        self.found.push(FieldProblem { field, message });
+    }
+
+    fn name(&mut self, name: &str) {
+        let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./".contains(&byte);
+        if name.is_empty() || name.len() > caps::POLICY_NAME_BYTES || !name.bytes().all(allowed) {
+            let shown: String = name.chars().take(caps::POLICY_NAME_BYTES).collect();
+            let most = caps::POLICY_NAME_BYTES;
+            self.add("name", format!("name is {shown:?}; allowed are 1 to {most} letters, digits, and any of - _ . /"));
+        }
+    }
+
+    fn count(&mut self, field: &'static str, is: u64, most: u64) {
+        if is > most {
+            self.add(field, format!("{field} is {is}; allowed is 0 to {most}"));
+        }
+    }
+
+    fn span(&mut self, field: &'static str, is: Span) {
+        if !(caps::SPAN_MIN_US..=caps::SPAN_MAX_US).contains(&is.0) {
+            self.add(field, format!("{field} is {is}; allowed is 1ms to 366d"));
+        }
+    }
+
+    fn rate(&mut self, field: &'static str, is: Rate) {
+        if is.units == 0 || is.units > self.units {
+            self.add(field, format!("{field} is {} units a period; allowed is 1 to {}", is.units, self.units));
+        }
+        if !(caps::SPAN_MIN_US..=caps::SPAN_MAX_US).contains(&is.period.0) {
+            self.add(field, format!("{field} has a period of {}; allowed is 1ms to 366d", is.period));
+        }
+    }
+
+    /// The longest span of a bucket has to fit 2^62 microseconds.
+    fn longest(&mut self, field: &'static str, units: u64, rate: Rate, to: &str) {
+        if !self.found.iter().any(|problem| problem.field != "name") {
+            let (work, speed) = (i128::from(units) * i128::from(rate.period.0), i128::from(rate.units));
+            if work > i128::from(caps::LONGEST_US) * speed {
+                let message =
+                    format!("{field} is too large for {rate}: it would take longer than 2^62 microseconds to {to}");
+                self.add(field, message);
+            }
         }
     }
 }

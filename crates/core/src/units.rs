@@ -1,6 +1,25 @@
 //! Time, spans, costs and rates: whole numbers with their bounds.
+//!
+//! Text is read exactly or not at all: `1.5s` is 1,500,000 microseconds, and what would need a fraction of one is refused.
 
 use std::fmt;
+
+/// Text that is not a span or a rate.
+///
+/// ```
+/// let error = quorate_core::Span::parse("10 sec").unwrap_err();
+/// assert_eq!(error.to_string(), "\"10 sec\" is not a span; write a number with us, ms, s, m, h or d, such as 250ms or 1h");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is not a {what}; write {expected}")]
+pub struct UnitsError {
+    text: String,
+    what: &'static str,
+    expected: &'static str,
+}
+
+const SPAN_UNITS: [(&str, i64); 6] =
+    [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
 
 /// A moment of logical time: microseconds since the Unix epoch, 0 to 2^62.
 ///
@@ -50,6 +69,82 @@ impl Stamp {
     }
 }
 
+impl Span {
+    /// Reads `250ms`, `10s`, `1.5s`, `5m`, `1h`, `1d`: at most 2^62 microseconds, and a whole number of them.
+    ///
+    /// ```
+    /// use quorate_core::Span;
+    /// assert_eq!(Span::parse("5m"), Ok(Span(300_000_000)));
+    /// assert!(Span::parse("0.0000001s").is_err());
+    /// ```
+    pub fn parse(text: &str) -> Result<Span, UnitsError> {
+        parse_us(text).map(Span).ok_or_else(|| UnitsError {
+            text: text.chars().take(64).collect(),
+            what: "span",
+            expected: "a number with us, ms, s, m, h or d, such as 250ms or 1h",
+        })
+    }
+}
+
+/// The text as microseconds; none if it is not a span, or too long a one.
+fn parse_us(text: &str) -> Option<i64> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic())?);
+    let &(_, scale) = SPAN_UNITS.iter().find(|(name, _)| *name == unit)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| !text.is_empty() && text.len() <= 19 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 12 {
+        return None;
+    }
+    let (scale, tens) = (i128::from(scale), 10_i128.pow(fraction.len() as u32));
+    let parts = fraction.parse::<i128>().ok()? * scale;
+    let us = whole.parse::<i128>().ok()? * scale + parts / tens;
+    (parts % tens == 0 && us <= i128::from(crate::caps::LONGEST_US)).then_some(us as i64)
+}
+
+impl Rate {
+    /// Reads `100/s`, `100/10s`, `6000/1h`: units for each period, at least 1; at most 10^12 for a policy, which
+    /// [`Policy::validate`](crate::Policy::validate) sees to, as to the period's bounds.
+    ///
+    /// ```
+    /// use quorate_core::{Rate, Span};
+    /// assert_eq!(Rate::parse("100/m"), Rate::parse("100/1m"));
+    /// assert_eq!(Rate::parse("3/10s"), Ok(Rate { units: 3, period: Span(10_000_000) }));
+    /// ```
+    pub fn parse(text: &str) -> Result<Rate, UnitsError> {
+        let read = || {
+            let (units, period) = text.split_once('/')?;
+            let units = units.bytes().all(|byte| byte.is_ascii_digit()).then(|| units.parse::<u64>().ok())??;
+            let period = if period.starts_with(|c: char| c.is_ascii_alphabetic()) {
+                parse_us(&format!("1{period}"))?
+            } else {
+                parse_us(period)?
+            };
+            (units > 0 && period > 0).then_some(Rate { units, period: Span(period) })
+        };
+        read().ok_or_else(|| UnitsError {
+            text: text.chars().take(64).collect(),
+            what: "rate",
+            expected: "units, at least 1, for each period, such as 100/s, 100/10s or 6000/1h",
+        })
+    }
+}
+
+impl std::str::FromStr for Span {
+    type Err = UnitsError;
+
+    fn from_str(text: &str) -> Result<Span, UnitsError> {
+        Span::parse(text)
+    }
+}
+
+impl std::str::FromStr for Rate {
+    type Err = UnitsError;
+
+    fn from_str(text: &str) -> Result<Rate, UnitsError> {
+        Rate::parse(text)
+    }
+}
+
 impl Cost {
     /// The largest cost: 10^12.
     pub const MAX: Cost = Cost(crate::caps::UNITS);
@@ -61,6 +156,12 @@ impl Cost {
     /// A cost; none above 10^12.
     pub const fn new(units: u64) -> Option<Cost> {
         if units <= crate::caps::UNITS { Some(Cost(units)) } else { None }
+    }
+
+    /// A cost as a trace may ask it, which is as far as the algorithms stay exact; none above
+    /// [`caps::EXACT_UNITS`](crate::caps::EXACT_UNITS). What calls a cluster uses [`Cost::new`].
+    pub const fn exact(units: u64) -> Option<Cost> {
+        if units <= crate::caps::EXACT_UNITS { Some(Cost(units)) } else { None }
     }
 
     /// In units.
@@ -111,5 +212,100 @@ impl fmt::Display for Rate {
             self.units,
             period.strip_prefix('1').filter(|p| p.starts_with(char::is_alphabetic)).unwrap_or(&period)
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_are_read_exactly_or_refused() {
+        for (text, us) in [
+            ("1us", 1),
+            ("0s", 0),
+            ("250ms", 250_000),
+            ("10s", 10_000_000),
+            ("1.5s", 1_500_000),
+            ("0.000001s", 1),
+            ("5m", 300_000_000),
+            ("1h", 3_600_000_000),
+            ("366d", 31_622_400_000_000),
+            ("4611686018427387904us", 1 << 62),
+        ] {
+            assert_eq!(Span::parse(text), Ok(Span(us)), "{text}");
+        }
+        let hostile = [
+            "",
+            "s",
+            "10",
+            "10 s",
+            "-1s",
+            "+1s",
+            "1S",
+            "1w",
+            "1.s",
+            ".5s",
+            "1..5s",
+            "1e3s",
+            "0.5us",
+            "0.0000001s",
+            "1s1s",
+            "1sé",
+            "\u{661}s",
+            "4611686018427387905us",
+            "99999999999999999999s",
+            "9999999999999999999d",
+            "1_000s",
+            "1s\n",
+        ];
+        for text in hostile {
+            assert!(Span::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn rates_are_read_exactly_or_refused() {
+        assert_eq!(Rate::parse("100/m"), Ok(Rate { units: 100, period: Span(60_000_000) }));
+        assert_eq!(Rate::parse("3/7ms"), Ok(Rate { units: 3, period: Span(7_000) }));
+        for text in [
+            "",
+            "/",
+            "1/",
+            "/s",
+            "0/s",
+            "1/0s",
+            "1//s",
+            "1/s/s",
+            "-1/s",
+            "1.5/s",
+            "+1/s",
+            "1/11",
+            "99999999999999999999/s",
+        ] {
+            assert!(Rate::parse(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_shown_reads_back() {
+        for us in [
+            1,
+            999,
+            1_000,
+            1_001,
+            1_500,
+            999_999,
+            1_000_000,
+            1_234_567,
+            60_000_000,
+            61_000_000,
+            90_061_000_001,
+            1 << 62,
+        ] {
+            assert_eq!(Span::parse(&Span(us).to_string()), Ok(Span(us)));
+            let rate = Rate { units: 7, period: Span(us) };
+            assert_eq!(Rate::parse(&rate.to_string()), Ok(rate));
+        }
     }
 }
