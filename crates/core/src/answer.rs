@@ -4,8 +4,8 @@
 
 use smallvec::SmallVec;
 
-use crate::ids::{PolicyId, PolicyVersion, SessionId};
-use crate::units::{Cost, Span};
+use crate::ids::{Index, PolicyId, PolicyVersion, Position, SessionId, ShardId, Term};
+use crate::units::{Cost, Span, Stamp};
 
 /// The verdict on one limit of a check, as `semantics` defines each field.
 ///
@@ -129,4 +129,63 @@ pub enum Answer {
     Done,
     /// Nothing was decided, and why.
     Refused(Refusal),
+}
+
+/// Where and when a command was decided: its place in the shard's log.
+///
+/// ```
+/// use quorate_core::{Index, Receipt};
+/// let receipt = Receipt { index: Index(7), place: 2, ..Default::default() };
+/// assert_eq!(receipt.position().place, 2);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// The shard that decided.
+    pub shard: ShardId,
+    /// The entry's term.
+    pub term: Term,
+    /// The entry's index.
+    pub index: Index,
+    /// The command's ordinal in the entry, from 0.
+    pub place: u32,
+    /// The logical time it was decided at.
+    pub stamp: Stamp,
+}
+
+impl Receipt {
+    /// The place in the log alone, which orders what one shard decided.
+    pub fn position(&self) -> Position {
+        Position { index: self.index, place: self.place }
+    }
+}
+
+/// The answer to one place of a frame.
+///
+/// ```
+/// use quorate_core::{Answer, PlaceAnswer, Receipt};
+/// let answer = PlaceAnswer { place: 3, receipt: Receipt::default(), answer: Answer::Done };
+/// assert_eq!(answer.place, 3);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceAnswer {
+    /// The command's place in its frame.
+    pub place: u32,
+    /// Where it was decided; for a frame sent again, where it was decided first.
+    pub receipt: Receipt,
+    /// What was decided.
+    pub answer: Answer,
+}
+
+/// What applying a batch came to.
+///
+/// ```
+/// use quorate_core::{Applied, Stamp};
+/// assert_eq!(Applied::default().stamp, Stamp(0));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// The logical time of the batch: its own stamp, or the shard's where that was later.
+    pub stamp: Stamp,
+    /// The answers, group by group as in the batch; empty where none were wanted.
+    pub groups: Vec<Vec<PlaceAnswer>>,
 }

@@ -35,9 +35,11 @@ pub const HOLDS_PER_KEY: usize = 1024;
 /// Frames that a session may span above its lowest unanswered one.
 pub const SESSION_SPAN: u64 = 1024;
 /// Sessions of a shard, unless set.
-pub const SESSIONS: usize = 10_000;
+pub const SESSIONS: u64 = 10_000;
 /// Bytes of remembered answers of a shard, unless set.
-pub const SESSION_BYTES: usize = 256 << 20;
+pub const SESSION_BYTES: u64 = 256 << 20;
+/// A session that sent no frame for this long, in logical time, has expired: an hour.
+pub const SESSION_IDLE: crate::units::Span = crate::units::Span(3600 * 1_000_000);
 /// Keys of a shard, unless set.
 pub const KEYS: u64 = 20_000_000;
 /// Bytes of sliding logs and held units of a shard, unless set.

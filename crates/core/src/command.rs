@@ -4,6 +4,7 @@
 
 use smallvec::SmallVec;
 
+use crate::caps;
 use crate::ids::{PolicyId, Position, Sequence, SessionId};
 use crate::key::Fingerprint;
 use crate::policy::PolicySet;
@@ -115,7 +116,40 @@ pub enum Command {
     OpenSession,
     /// Ends a session: its client is going away in peace. Kind 8.
     CloseSession(SessionId),
-    // 9 to 12 are kept for leases: take, renew, return, end.
+    /// Sets the shard's bounds. Kind 9.
+    Bounds(Bounds),
+    // 10 to 13 are kept for leases: take, renew, return, end.
+}
+
+/// The most that a shard may hold; part of its state, so that all replicas refuse and expire alike.
+///
+/// A bound lowered below what is held throws no key away: new ones are refused or evict, and sessions beyond it expire.
+///
+/// ```
+/// use quorate_core::{Bounds, caps};
+/// assert_eq!(Bounds::default().keys, caps::KEYS);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Keys in the table, remembered resets included.
+    pub keys: u64,
+    /// Bytes of sliding logs and of buckets with held units; may be passed by what one check adds.
+    pub log_bytes: u64,
+    /// Sessions.
+    pub sessions: u64,
+    /// Bytes of the answers that sessions remember.
+    pub session_bytes: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Bounds {
+            keys: caps::KEYS,
+            log_bytes: caps::LOG_BYTES,
+            sessions: caps::SESSIONS,
+            session_bytes: caps::SESSION_BYTES,
+        }
+    }
 }
 
 /// A frame's place in its session.
@@ -163,4 +197,11 @@ pub struct Batch {
     pub stamp: Stamp,
     /// What came.
     pub groups: Vec<Group>,
+}
+
+impl Batch {
+    /// How many commands it carries.
+    pub fn commands(&self) -> usize {
+        self.groups.iter().map(|group| group.commands.len()).sum()
+    }
 }

@@ -1,0 +1,109 @@
+//! Taking charges back: refunds, settlements, resets.
+//!
+//! A charge made before its key was reset, or before its policy's algorithm, window or rate changed, is gone: neither a refund
+//! nor a settlement of it does anything.
+
+use super::Shard;
+use super::check::Wanted;
+use crate::answer::{Answer, Refusal};
+use crate::codec::answer::invalid;
+use crate::command::Charge;
+use crate::ids::{PolicyId, Position};
+use crate::key::Fingerprint;
+use crate::limit::{self, State};
+use crate::policy::Policy;
+use crate::resets::Reset;
+use crate::table::{Entry, Key};
+use crate::units::{Cost, Span, Stamp};
+
+impl Shard {
+    pub(super) fn refund(&mut self, receipt: Position, at: Stamp, charges: &[Charge]) -> Answer {
+        let (t, at) = (self.stamp, self.past(at));
+        let mut undone = 0;
+        for charge in charges {
+            let changed = self.correct(charge, receipt, |policy, state| {
+                limit::refund(policy, state, t, receipt, at, charge.cost, charge.mark)
+            });
+            undone += u16::from(changed);
+        }
+        Answer::Undone(undone)
+    }
+
+    pub(super) fn settle(
+        &mut self,
+        receipt: Position,
+        at: Stamp,
+        ttl: Span,
+        charges: &[Charge],
+        actual: &[Cost],
+    ) -> Answer {
+        if charges.len() != actual.len() {
+            return Answer::Refused(Refusal::Invalid(invalid::ACTUAL));
+        }
+        let (t, at) = (self.stamp, self.past(at));
+        let expires = at.saturating_add(Span(ttl.0.clamp(0, crate::caps::RESERVATION.0)));
+        if self.is_full() && charges.iter().any(|charge| self.table.get(Key::of(charge)).is_none()) {
+            return Answer::Refused(Refusal::TableFull);
+        }
+        let mut undone = 0;
+        for (charge, &actual) in charges.iter().zip(actual) {
+            let changed = self.correct(charge, receipt, |policy, state| {
+                limit::settle(policy, state, t, receipt, at, expires, charge.cost, actual)
+            });
+            undone += u16::from(changed);
+        }
+        Answer::Undone(undone)
+    }
+
+    pub(super) fn reset(&mut self, policy: PolicyId, print: Fingerprint, position: Position) -> Answer {
+        let Some(at) = self.installed.find(policy) else {
+            return Answer::Refused(Refusal::UnknownPolicy(policy));
+        };
+        let key = Key { print, policy };
+        let Some(Entry { generation, state }) = self.table.take(key) else { return Answer::Done };
+        self.table.remove(key);
+        self.installed.leave(policy, generation);
+        let state = self.installed.bring_up(at, generation, state);
+        let until = state.as_new_at(&self.installed.policy(at).algorithm);
+        if until > self.stamp {
+            self.resets.put(key, Reset { at: position, until });
+            self.sweep.note_reset(until);
+        }
+        Answer::Done
+    }
+
+    /// A time that a client claims, which cannot lie ahead.
+    fn past(&self, at: Stamp) -> Stamp {
+        Stamp(at.0.clamp(0, self.stamp.0))
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.table.len() + self.resets.len() >= self.bounds.keys
+    }
+
+    /// Corrects the state that a charge went to, if the charge is not gone; whether that changed anything.
+    fn correct(
+        &mut self,
+        charge: &Charge,
+        receipt: Position,
+        correction: impl FnOnce(&Policy, &mut State) -> bool,
+    ) -> bool {
+        let key = Key::of(charge);
+        let Some(at) = self.installed.find(charge.policy) else { return false };
+        if self.installed.is_gone(at, receipt) || self.resets.is_gone(key, receipt) {
+            return false;
+        }
+        let wanted = Wanted { at, key, cost: charge.cost };
+        let (mut state, had) = match self.table.take(key) {
+            Some(entry) => (self.installed.bring_up(at, entry.generation, entry.state), Some(entry.generation)),
+            None => (State::new(&self.installed.policy(at).algorithm), None),
+        };
+        let changed = correction(self.installed.policy(at), &mut state);
+        if changed {
+            self.store(&wanted, state, had);
+        } else {
+            self.put_back(&wanted, state, had);
+        }
+        changed
+    }
+}
