@@ -1,1 +1,3 @@
-//! x
+//! The operator's and the newcomer's tool.
+
+pub mod backtest;

@@ -1,0 +1,222 @@
+//! `quorate backtest`: what policies would have done to a trace of checks.
+//!
+//! The trace runs through the same core that a shard runs, so the answers are those a cluster would give, to the microsecond.
+//! Nothing is asked of any cluster. A line that cannot be run stops the run, by file and line: passing over it would make the
+//! figures wrong without anybody seeing it.
+
+mod answer;
+mod replay;
+mod summary;
+pub mod trace;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::PathBuf;
+
+use quorate_core::policy_file;
+
+use replay::{Answered, Receipt, Replay, Unasked};
+use summary::Summary;
+use trace::{Event, EventKind};
+
+/// Bytes of one line of a trace: the largest check that can be asked is far below.
+const LINE_BYTES: u64 = 1 << 20;
+
+/// What to run, and what to show.
+///
+/// ```
+/// use quorate_cli::backtest::{BacktestArgs, Output};
+/// let args = BacktestArgs { policies: "policies.toml".into(), trace: "trace.jsonl".into(), output: Output::Table };
+/// assert_eq!(args.output, Output::Table);
+/// ```
+#[derive(Clone, Debug)]
+pub struct BacktestArgs {
+    /// The policies in force at the start: a policy file.
+    pub policies: PathBuf,
+    /// The events: JSON lines.
+    pub trace: PathBuf,
+    /// What is printed.
+    pub output: Output,
+}
+
+/// What a backtest prints.
+///
+/// ```
+/// assert_ne!(quorate_cli::backtest::Output::Jsonl, quorate_cli::backtest::Output::Table);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Each event's answer, one JSON object a line.
+    Jsonl,
+    /// A summary by policy, for people.
+    Table,
+    /// The same summary as one JSON object.
+    Json,
+}
+
+/// Why a backtest stopped.
+///
+/// ```
+/// use quorate_cli::backtest::BacktestError;
+/// let error = BacktestError::Trace { file: "trace.jsonl".into(), line: 3, message: "not JSON".into() };
+/// assert_eq!(error.to_string(), "trace.jsonl:3: not JSON");
+/// ```
+#[derive(Debug, thiserror::Error)]
+pub enum BacktestError {
+    /// A file could not be read; see that it is there and readable.
+    #[error("cannot read {}: {source}", file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The policy file has mistakes: all of them.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Policies(Vec<policy_file::Problem>),
+    /// A line of the trace cannot be run.
+    #[error("{}:{line}: {message}", file.display())]
+    Trace {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// Why, and what is allowed.
+        message: String,
+    },
+    /// The answers could not be written.
+    #[error("cannot write the answers: {0}")]
+    Write(#[source] io::Error),
+}
+
+/// Runs the trace and writes what was asked for.
+///
+/// # Errors
+/// Stops at the first line that cannot be run; what came before it has been written.
+///
+/// ```
+/// use quorate_cli::backtest::{self, BacktestArgs, Output};
+/// let folder = std::env::temp_dir().join(format!("quorate-backtest-{}", std::process::id()));
+/// std::fs::create_dir_all(&folder)?;
+/// let (policies, trace) = (folder.join("policies.toml"), folder.join("trace.jsonl"));
+/// std::fs::write(&policies, "[[policy]]\nname = \"p\"\nalgorithm = \"fixed_window\"\nlimit = 1\nwindow = \"1s\"\n")?;
+/// std::fs::write(&trace, "{\"at_us\": 0, \"policy\": \"p\", \"key\": \"k\"}\n")?;
+/// let mut out = Vec::new();
+/// backtest::run(&BacktestArgs { policies, trace, output: Output::Jsonl }, &mut out)?;
+/// let answer = r#"{"policy":"p","key":"k","allowed":true,"limit":1,"remaining":0,"reset_after_us":1000000}"#;
+/// assert_eq!(String::from_utf8(out)?.trim_end(), answer);
+/// # std::fs::remove_dir_all(folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn run(args: &BacktestArgs, out: &mut impl Write) -> Result<(), BacktestError> {
+    let read = |source| BacktestError::Read { file: args.policies.clone(), source };
+    let text = std::fs::read_to_string(&args.policies).map_err(read)?;
+    let policies = policy_file::parse(&text, &args.policies.display().to_string()).map_err(BacktestError::Policies)?;
+    let mut backtest = Backtest::default();
+    for policy in policies {
+        backtest.replay.apply(quorate_core::Stamp(0), policy);
+    }
+    let mut out = BufWriter::new(out);
+    let done = backtest.run(args, &mut out);
+    out.flush().map_err(BacktestError::Write)?;
+    done
+}
+
+#[derive(Default)]
+struct Backtest {
+    replay: Replay,
+    summary: Summary,
+    /// What can still be refunded, by the line that charged it.
+    receipts: HashMap<usize, Receipt>,
+}
+
+impl Backtest {
+    fn run(&mut self, args: &BacktestArgs, out: &mut impl Write) -> Result<(), BacktestError> {
+        let file = &args.trace;
+        let unreadable = |source| BacktestError::Read { file: file.clone(), source };
+        let mut trace = BufReader::new(File::open(file).map_err(unreadable)?);
+        let (mut bytes, mut line) = (Vec::new(), 0);
+        loop {
+            bytes.clear();
+            if trace.by_ref().take(LINE_BYTES).read_until(b'\n', &mut bytes).map_err(unreadable)? == 0 {
+                break;
+            }
+            let wrong = |message| BacktestError::Trace { file: file.clone(), line: line + 1, message };
+            if bytes.len() as u64 == LINE_BYTES && !bytes.ends_with(b"\n") {
+                return Err(wrong(format!("the line is longer than {LINE_BYTES} bytes")));
+            }
+            let text = std::str::from_utf8(&bytes).map_err(|error| wrong(format!("not UTF-8: {error}")))?;
+            if !text.trim().is_empty() {
+                let answer = Event::parse(text).and_then(|event| self.step(line, event, args.output)).map_err(wrong)?;
+                if args.output == Output::Jsonl {
+                    writeln!(out, "{answer}").map_err(BacktestError::Write)?;
+                }
+            }
+            line += 1;
+        }
+        let written = match args.output {
+            Output::Jsonl => Ok(()),
+            Output::Table => self.summary.write_table(&self.replay, out),
+            Output::Json => self.summary.write_json(&self.replay, out),
+        };
+        written.map_err(BacktestError::Write)
+    }
+
+    /// Runs the event of a line, counted from 0; its answer, if answers are wanted.
+    fn step(&mut self, line: usize, event: Event, output: Output) -> Result<String, String> {
+        match event.kind {
+            EventKind::Check { limits, list, peek, max_delay } => {
+                let answered =
+                    self.replay.check(event.at, limits, peek, max_delay).map_err(|why| self.unasked(&why))?;
+                self.answer(line, answered, list, peek, output)
+            }
+            EventKind::Refund { line: undone } if undone >= line => {
+                Err(format!("refund names line {undone}, counted from 0; this is line {line}: name an earlier one"))
+            }
+            EventKind::Refund { line: undone } => {
+                let receipt = self.receipts.remove(&undone);
+                self.replay.refund(event.at, receipt);
+                Ok(r#"{"refunded":true}"#.to_owned())
+            }
+            EventKind::Apply(policy) => {
+                self.replay.apply(event.at, *policy);
+                Ok(r#"{"applied":true}"#.to_owned())
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        line: usize,
+        mut answered: Answered,
+        list: bool,
+        peek: bool,
+        output: Output,
+    ) -> Result<String, String> {
+        if let Some(receipt) = answered.receipt.take() {
+            self.receipts.insert(line, receipt);
+        }
+        if output == Output::Jsonl {
+            return answer::line(&answered, list).map_err(|error| format!("the answer cannot be written: {error}"));
+        }
+        if !peek {
+            self.summary.add(&answered);
+        }
+        Ok(String::new())
+    }
+
+    fn unasked(&self, why: &Unasked) -> String {
+        match why {
+            Unasked::UnknownPolicy(name) => {
+                let names: Vec<&str> = self.replay.policies().map(|policy| policy.name.as_str()).take(20).collect();
+                let name: String = name.chars().take(128).collect();
+                format!("there is no policy {name:?} in force here; there are {}", names.join(", "))
+            }
+            Unasked::CostTooLarge => {
+                format!("the costs of one limit add up to more than {}", quorate_core::Cost::MAX)
+            }
+            Unasked::CostAboveMax(cost, max) => format!("the cost {cost} is above the policy's max_cost {max}"),
+        }
+    }
+}
