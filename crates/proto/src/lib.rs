@@ -1,4 +1,7 @@
-//! The wire protocol, generated from `/proto/quorate/v1/*.proto`. No logic: messages, services, and their descriptors.
+//! The wire protocol, generated from `/proto/quorate/v1/*.proto`: messages, services, their descriptors, and the way between
+//! them and the core's types. No logic.
+
+pub mod convert;
 
 /// Version 1 of the protocol.
 #[allow(missing_docs, clippy::all, unreachable_pub)]
