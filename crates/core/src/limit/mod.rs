@@ -126,33 +126,37 @@ impl State {
 
     /// Whether it is as good as new at t: nobody could tell if it were dropped.
     pub fn is_new(&self, algorithm: &Algorithm, t: Stamp) -> bool {
-        self.as_new_at(algorithm) <= t
+        self.as_new_us(algorithm) <= i128::from(t.0)
     }
 
     /// The first microsecond from which it is as good as new if nobody asks again; 0 if it is already, whatever the time.
-    /// At most 2^62.
+    /// At most 2^62, where the waits of a debt can end later: it is for ordering, [`State::is_new`] for telling.
     pub fn as_new_at(&self, algorithm: &Algorithm) -> Stamp {
+        Stamp(exact::span(self.as_new_us(algorithm)).0)
+    }
+
+    fn as_new_us(&self, algorithm: &Algorithm) -> i128 {
         match (algorithm, self) {
-            (&Algorithm::FixedWindow { limit, window }, &State::FixedWindow { window: number, used }) => {
-                FixedWindow { limit, window: window.0 }.as_new_at(Used { window: number, used })
+            (&Algorithm::FixedWindow { limit, window }, State::FixedWindow { .. }) => {
+                FixedWindow { limit, window: window.0 }.as_new_at(self.used()).0.into()
             }
-            (&Algorithm::SlidingCounter { limit, window }, &State::SlidingCounter { window: number, prev, curr }) => {
-                SlidingCounter { limit, window: window.0 }.as_new_at(Counts { window: number, prev, curr })
+            (&Algorithm::SlidingCounter { limit, window }, State::SlidingCounter { .. }) => {
+                SlidingCounter { limit, window: window.0 }.as_new_at(self.counts()).0.into()
             }
             (&Algorithm::SlidingLog { limit, window }, State::SlidingLog(log)) => {
-                sliding_log::Rule { limit, window: window.0 }.as_new_at(log)
+                sliding_log::Rule { limit, window: window.0 }.as_new_at(log).0.into()
             }
             (&Algorithm::TokenBucket { capacity, refill }, State::TokenBucket { full_at }) => {
-                token_bucket(capacity, refill).0.stamp(*full_at)
+                token_bucket(capacity, refill).0.microsecond(*full_at)
             }
             (&Algorithm::TokenBucket { capacity, refill }, State::HeldBucket(bucket)) => {
                 let rule = token_bucket(capacity, refill);
-                rule.0.stamp(rule.full_at_last(rule.at(bucket, Stamp(i64::MIN))))
+                rule.0.microsecond(rule.full_at_last(Filling::before_expiries(bucket)))
             }
             (&Algorithm::LeakyBucket { queue, rate }, State::LeakyBucket { next }) => {
-                leaky_bucket(queue, rate).0.stamp(*next)
+                leaky_bucket(queue, rate).0.microsecond(*next)
             }
-            _ => Stamp(0),
+            _ => 0,
         }
     }
 

@@ -56,8 +56,8 @@ impl Pace {
     }
 
     /// The first whole microsecond at or after a moment in 1/R microseconds.
-    pub(super) fn stamp(self, moment: i128) -> Stamp {
-        Stamp(self.span(moment).0)
+    pub(super) fn microsecond(self, moment: i128) -> i128 {
+        div_up(moment.max(0), self.per_us())
     }
 
     /// A count of 1/R microseconds as units, rounded up.

@@ -253,7 +253,7 @@ impl Rule {
     }
 
     pub(super) fn as_new_at(self, log: &SlidingLog) -> Stamp {
-        if log.is_empty() { Stamp(0) } else { log.newest.saturating_add(Span(self.window)) }
+        if log.is_empty() { Stamp(0) } else { Stamp(log.newest.0 + self.window) }
     }
 
     /// What still counts at t stays, and counts by the new window from then on.

@@ -67,7 +67,12 @@ impl<'a> Filling<'a> {
         Filling { full_at, live: &[], held: 0 }
     }
 
-    /// How many reservations are live.
+    /// The bucket before any of its holds expires.
+    pub(super) fn before_expiries(bucket: &'a HeldBucket) -> Self {
+        Filling { full_at: bucket.full_at, live: &bucket.holds, held: held(&bucket.holds) }
+    }
+
+    /// The live reservations.
     pub(super) fn live(self) -> &'a [Hold] {
         self.live
     }
