@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use quorate_core::policy_file;
 
-use replay::{Answered, Receipt, Replay, Unasked};
+use replay::{Answered, Granted, Replay};
 use summary::Summary;
 use trace::{Event, EventKind};
 
@@ -113,22 +113,20 @@ pub fn run(args: &BacktestArgs, out: &mut impl Write) -> Result<(), BacktestErro
     let read = |source| BacktestError::Read { file: args.policies.clone(), source };
     let text = std::fs::read_to_string(&args.policies).map_err(read)?;
     let policies = policy_file::parse(&text, &args.policies.display().to_string()).map_err(BacktestError::Policies)?;
-    let mut backtest = Backtest::default();
-    for policy in policies {
-        backtest.replay.apply(quorate_core::Stamp(0), policy);
-    }
+    let refused = |message| BacktestError::Trace { file: args.policies.clone(), line: 1, message };
+    let replay = Replay::new(policies).map_err(refused)?;
+    let mut backtest = Backtest { replay, summary: Summary::default(), granted: HashMap::new() };
     let mut out = BufWriter::new(out);
     let done = backtest.run(args, &mut out);
     out.flush().map_err(BacktestError::Write)?;
     done
 }
 
-#[derive(Default)]
 struct Backtest {
     replay: Replay,
     summary: Summary,
     /// What can still be refunded, by the line that charged it.
-    receipts: HashMap<usize, Receipt>,
+    granted: HashMap<usize, Granted>,
 }
 
 impl Backtest {
@@ -167,20 +165,19 @@ impl Backtest {
     fn step(&mut self, line: usize, event: Event, output: Output) -> Result<String, String> {
         match event.kind {
             EventKind::Check { limits, list, peek, max_delay } => {
-                let answered =
-                    self.replay.check(event.at, limits, peek, max_delay).map_err(|why| self.unasked(&why))?;
+                let answered = self.replay.check(event.at, limits, peek, max_delay)?;
                 self.answer(line, answered, list, peek, output)
             }
             EventKind::Refund { line: undone } if undone >= line => {
                 Err(format!("refund names line {undone}, counted from 0; this is line {line}: name an earlier one"))
             }
             EventKind::Refund { line: undone } => {
-                let receipt = self.receipts.remove(&undone);
-                self.replay.refund(event.at, receipt);
+                let granted = self.granted.remove(&undone);
+                self.replay.refund(event.at, granted)?;
                 Ok(r#"{"refunded":true}"#.to_owned())
             }
             EventKind::Apply(policy) => {
-                self.replay.apply(event.at, *policy);
+                self.replay.install(event.at, vec![*policy])?;
                 Ok(r#"{"applied":true}"#.to_owned())
             }
         }
@@ -194,8 +191,8 @@ impl Backtest {
         peek: bool,
         output: Output,
     ) -> Result<String, String> {
-        if let Some(receipt) = answered.receipt.take() {
-            self.receipts.insert(line, receipt);
+        if let Some(granted) = answered.granted.take() {
+            self.granted.insert(line, granted);
         }
         if output == Output::Jsonl {
             return answer::line(&answered, list).map_err(|error| format!("the answer cannot be written: {error}"));
@@ -204,19 +201,5 @@ impl Backtest {
             self.summary.add(&answered);
         }
         Ok(String::new())
-    }
-
-    fn unasked(&self, why: &Unasked) -> String {
-        match why {
-            Unasked::UnknownPolicy(name) => {
-                let names: Vec<&str> = self.replay.policies().map(|policy| policy.name.as_str()).take(20).collect();
-                let name: String = name.chars().take(128).collect();
-                format!("there is no policy {name:?} in force here; there are {}", names.join(", "))
-            }
-            Unasked::CostTooLarge => {
-                format!("the costs of one limit add up to more than {}", quorate_core::Cost::MAX)
-            }
-            Unasked::CostAboveMax(cost, max) => format!("the cost {cost} is above the policy's max_cost {max}"),
-        }
     }
 }

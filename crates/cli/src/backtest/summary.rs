@@ -69,7 +69,7 @@ impl Summary {
     }
 
     fn rows<'a>(&'a self, replay: &'a Replay) -> Vec<Row<'a>> {
-        replay.policies().map(|policy| self.row(policy)).collect()
+        replay.policies().iter().map(|policy| self.row(policy)).collect()
     }
 
     fn row<'a>(&'a self, policy: &'a Policy) -> Row<'a> {
