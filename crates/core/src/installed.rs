@@ -8,6 +8,7 @@
 //! Invariants: a past generation is kept as long as a key of it, or of an older one, is; a generation changes only when the
 //! algorithm does (a change of mode or description changes no state).
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync;
 
@@ -51,22 +52,22 @@ pub(crate) struct Installed {
     set: sync::Arc<PolicySet>,
     /// As `set.policies`, one for one.
     rules: Vec<Rule>,
-    /// Keys whose policy was taken away, and which nobody has swept yet.
-    pub(crate) orphans: u64,
+    /// The highest id that ever was in force.
+    highest: PolicyId,
 }
 
 impl Installed {
     pub(crate) fn new() -> Self {
-        Installed { set: sync::Arc::new(PolicySet::default()), rules: Vec::new(), orphans: 0 }
+        Installed { set: sync::Arc::new(PolicySet::default()), rules: Vec::new(), highest: PolicyId(0) }
     }
 
     /// As it was written to a snapshot; none where the parts do not fit.
-    pub(crate) fn restored(set: PolicySet, rules: Vec<Rule>) -> Option<Self> {
+    pub(crate) fn restored(set: PolicySet, rules: Vec<Rule>, highest: PolicyId) -> Option<Self> {
         let fits = is_valid(&set)
             && set.policies.len() == rules.len()
             && set.policies.iter().zip(&rules).all(|(policy, rule)| policy.id == rule.id)
             && rules.iter().all(|rule| rule.past.len() < GENERATIONS && rule.past.len() as u64 <= rule.generation);
-        fits.then(|| Installed { set: sync::Arc::new(set), rules, orphans: 0 })
+        fits.then(|| Installed { set: sync::Arc::new(set), rules, highest })
     }
 
     pub(crate) fn set(&self) -> &sync::Arc<PolicySet> {
@@ -91,10 +92,6 @@ impl Installed {
         &self.set.policies[at]
     }
 
-    pub(crate) fn rule(&self, at: usize) -> &Rule {
-        &self.rules[at]
-    }
-
     /// What a key keeps of the generation in force.
     pub(crate) fn generation(&self, at: usize) -> u8 {
         self.rules[at].generation as u8
@@ -105,8 +102,16 @@ impl Installed {
         receipt < self.rules[at].gone_before
     }
 
-    /// A state of an older generation, as it is under the policy in force.
-    pub(crate) fn bring_up(&self, at: usize, generation: u8, mut state: State) -> State {
+    /// A state to be looked at, as it is under the policy in force.
+    pub(crate) fn bring_up<'a>(&self, at: usize, generation: u8, state: Cow<'a, State>) -> Cow<'a, State> {
+        if generation == self.generation(at) {
+            return state;
+        }
+        Cow::Owned(self.bring_up_owned(at, generation, state.into_owned()))
+    }
+
+    /// A state of whatever generation, as it is under the policy in force.
+    pub(crate) fn bring_up_owned(&self, at: usize, generation: u8, mut state: State) -> State {
         let rule = &self.rules[at];
         let behind = (rule.generation as u8).wrapping_sub(generation) as usize;
         let missed = rule.past.len().saturating_sub(behind);
@@ -117,21 +122,16 @@ impl Installed {
         state
     }
 
-    /// Counts a key in under a generation of its policy.
-    pub(crate) fn enter(&mut self, policy: PolicyId, generation: u8) {
-        match self.count(policy, generation) {
-            Some(count) => *count += 1,
-            None => self.orphans += 1,
-        }
+    /// Counts a key in under a generation of its policy; false where there is no such generation.
+    pub(crate) fn enter(&mut self, at: usize, generation: u8) -> bool {
+        let count = self.count(at, generation);
+        count.map(|count| *count += 1).is_some()
     }
 
-    /// Counts a key out, and forgets the generations that no key is left of.
+    /// Counts a key out, and forgets the generations that no key is left of. Nothing, where its policy was taken away.
     pub(crate) fn leave(&mut self, policy: PolicyId, generation: u8) {
-        let Some(at) = self.find(policy) else {
-            self.orphans = self.orphans.saturating_sub(1);
-            return;
-        };
-        if let Some(count) = self.count(policy, generation) {
+        let Some(at) = self.find(policy) else { return };
+        if let Some(count) = self.count(at, generation) {
             *count = count.saturating_sub(1);
         }
         let past = &mut self.rules[at].past;
@@ -140,8 +140,7 @@ impl Installed {
         }
     }
 
-    fn count(&mut self, policy: PolicyId, generation: u8) -> Option<&mut u64> {
-        let at = self.find(policy)?;
+    fn count(&mut self, at: usize, generation: u8) -> Option<&mut u64> {
         let rule = &mut self.rules[at];
         let behind = (rule.generation as u8).wrapping_sub(generation) as usize;
         if behind == 0 {
@@ -151,9 +150,15 @@ impl Installed {
         Some(&mut rule.past[at].keys)
     }
 
-    /// Whether a policy's generations are used up: its oldest keys have to be brought up before it can change again.
-    pub(crate) fn is_crowded(&self, at: usize) -> bool {
-        self.rules[at].past.len() + 1 >= GENERATIONS
+    pub(crate) fn highest(&self) -> PolicyId {
+        self.highest
+    }
+
+    /// Whether all keys have to be swept before a set can be put in force: a policy's generations are used up, or an id comes
+    /// back that was taken away, which the control group never does.
+    pub(crate) fn needs_sweep(&self, set: &PolicySet) -> bool {
+        let comes_back = |policy: &Policy| policy.id <= self.highest && self.find(policy.id).is_none();
+        self.rules.iter().any(|rule| rule.past.len() + 1 >= GENERATIONS) || set.policies.iter().any(comes_back)
     }
 
     /// Puts a set in force, at a place in the log and its time; whether any state is concerned.
@@ -164,17 +169,10 @@ impl Installed {
         for policy in &set.policies {
             while let Some((rule, _)) = old.next_if(|(rule, _)| rule.id < policy.id) {
                 concerned |= keys(&rule) > 0;
-                self.orphans += keys(&rule);
             }
             let kept = old.next_if(|(rule, _)| rule.id == policy.id);
             rules.push(match kept {
-                None => Rule {
-                    id: policy.id,
-                    generation: 0,
-                    keys: 0,
-                    past: VecDeque::new(),
-                    gone_before: Position::default(),
-                },
+                None => Rule { id: policy.id, generation: 0, keys: 0, past: VecDeque::new(), gone_before: position },
                 Some((rule, before)) if before.algorithm == policy.algorithm => rule,
                 Some((mut rule, before)) => {
                     concerned |= keys(&rule) > 0;
@@ -185,15 +183,16 @@ impl Installed {
         }
         for (rule, _) in old {
             concerned |= keys(&rule) > 0;
-            self.orphans += keys(&rule);
         }
         self.rules = rules;
+        self.highest = self.highest.max(set.policies.last().map_or(PolicyId(0), |policy| policy.id));
         self.set = sync::Arc::new(set);
         concerned
     }
 
     /// Everything but the set itself, which is hashed by its encoding.
-    pub(crate) fn hash(&self, mut hash: Hash) -> Hash {
+    pub(crate) fn hash(&self, hash: Hash) -> Hash {
+        let mut hash = hash.word(self.highest.0.into());
         for rule in &self.rules {
             let gone = rule.gone_before;
             hash = hash.word(rule.id.0.into()).word(rule.generation).word(rule.keys);

@@ -20,6 +20,7 @@ mod resets;
 pub mod ring;
 mod session;
 mod shard;
+mod snapshot;
 mod table;
 pub mod units;
 
@@ -34,4 +35,5 @@ pub use limit::{Entries, HeldBucket, Hold, SlidingLog, State, migrate, refund, s
 pub use policy::{Algorithm, FieldProblem, Mode, OnFull, OnUnavailable, Policy, PolicyProblems, PolicySet};
 pub use ring::{Arc, Ring, RingError};
 pub use shard::{Shard, Usage};
+pub use snapshot::{Image, SnapshotError};
 pub use units::{Cost, Rate, Span, Stamp, UnitsError};

@@ -51,6 +51,11 @@ impl<'a> Reader<'a> {
         self.bytes.len()
     }
 
+    /// All that is left.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// Errs where bytes are left over.
     pub(crate) fn end(&self) -> Result<(), DecodeError> {
         if self.bytes.is_empty() { Ok(()) } else { Err(DecodeError::LeftOver) }

@@ -1,11 +1,16 @@
-//! The encodings of what a shard's state is made of: bounds, policies.
+//! The encodings of what a shard's state is made of: bounds, policies, keys with their states.
 
-use super::{DecodeError, Reader, put_int, put_part, put_text, put_uint};
+use std::borrow::Cow;
+
+use super::{DecodeError, Reader, put_fixed, put_int, put_part, put_text, put_uint, put_wide_int};
 use crate::caps;
 use crate::command::Bounds;
-use crate::ids::{PolicyId, PolicyVersion};
+use crate::ids::{Index, PolicyId, PolicyVersion, Position};
+use crate::key::Fingerprint;
+use crate::limit::{HeldBucket, Hold, SlidingLog, State};
 use crate::policy::{Algorithm, Mode, OnFull, OnUnavailable, Policy, PolicySet};
-use crate::units::{Rate, Span};
+use crate::table::{Entry, Key};
+use crate::units::{Cost, Rate, Span, Stamp};
 
 pub(crate) fn put_bounds(out: &mut Vec<u8>, bounds: &Bounds) {
     for bound in [bounds.keys, bounds.log_bytes, bounds.sessions, bounds.session_bytes] {
@@ -74,7 +79,7 @@ pub(crate) fn get_policy(from: &mut Reader<'_>) -> Result<Policy, DecodeError> {
     };
     let max_cost = match from.uint()? {
         0 => None,
-        plus_one => Some(crate::Cost::new(plus_one - 1).ok_or(DecodeError::OutOfBounds("a policy's max_cost"))?),
+        plus_one => Some(Cost::new(plus_one - 1).ok_or(DecodeError::OutOfBounds("a policy's max_cost"))?),
     };
     let on_unavailable = match from.byte()? {
         0 => OnUnavailable::FailOpen,
@@ -120,4 +125,133 @@ pub(crate) fn get_algorithm(from: &mut Reader<'_>) -> Result<Algorithm, DecodeEr
         4 => Algorithm::LeakyBucket { queue: most, rate: Rate { units: from.uint()?, period: window } },
         other => return Err(DecodeError::Version(other.into())),
     })
+}
+
+pub(crate) fn put_key(out: &mut Vec<u8>, key: Key) {
+    put_fixed(out, key.print.table);
+    put_fixed(out, key.print.ring);
+    put_uint(out, key.policy.0.into());
+}
+
+pub(crate) fn get_key(from: &mut Reader<'_>) -> Result<Key, DecodeError> {
+    let print = Fingerprint { table: from.fixed()?, ring: from.fixed()? };
+    Ok(Key { print, policy: PolicyId(from.uint32("a policy's id")?) })
+}
+
+pub(crate) fn put_position(out: &mut Vec<u8>, position: Position) {
+    put_uint(out, position.index.0);
+    put_uint(out, position.place.into());
+}
+
+pub(crate) fn get_position(from: &mut Reader<'_>) -> Result<Position, DecodeError> {
+    Ok(Position { index: Index(from.uint()?), place: from.uint32("a place")? })
+}
+
+pub(crate) fn put_entry(out: &mut Vec<u8>, key: Key, entry: &Entry<'_>) {
+    put_key(out, key);
+    out.push(entry.generation);
+    match &*entry.state {
+        State::FixedWindow { window, used } => {
+            out.push(0);
+            put_int(out, *window);
+            put_uint(out, *used);
+        }
+        State::SlidingCounter { window, prev, curr } => {
+            out.push(1);
+            put_int(out, *window);
+            put_uint(out, *prev);
+            put_uint(out, *curr);
+        }
+        State::TokenBucket { full_at } => {
+            out.push(2);
+            put_wide_int(out, *full_at);
+        }
+        State::LeakyBucket { next } => {
+            out.push(3);
+            put_wide_int(out, *next);
+        }
+        State::SlidingLog(log) => {
+            out.push(4);
+            put_log(out, log);
+        }
+        State::HeldBucket(bucket) => {
+            out.push(5);
+            put_wide_int(out, bucket.full_at);
+            put_uint(out, bucket.holds.len() as u64);
+            for hold in &bucket.holds {
+                put_position(out, hold.id);
+                put_uint(out, hold.cost.get());
+                put_int(out, hold.expires.0);
+            }
+        }
+    }
+}
+
+pub(crate) fn get_entry(from: &mut Reader<'_>) -> Result<(Key, Entry<'static>), DecodeError> {
+    let key = get_key(from)?;
+    let generation = from.byte()?;
+    let state = match from.byte()? {
+        0 => State::FixedWindow { window: get_window(from)?, used: from.uint()? },
+        1 => State::SlidingCounter { window: get_window(from)?, prev: from.uint()?, curr: from.uint()? },
+        2 => State::TokenBucket { full_at: get_moment(from)? },
+        3 => State::LeakyBucket { next: get_moment(from)? },
+        4 => State::SlidingLog(Box::new(get_log(from)?)),
+        5 => State::HeldBucket(Box::new(get_held(from)?)),
+        other => return Err(DecodeError::Version(other.into())),
+    };
+    Ok((key, Entry { generation, state: Cow::Owned(state) }))
+}
+
+/// The time of the first entry, then for each the time since the one before it, and its units.
+fn put_log(out: &mut Vec<u8>, log: &SlidingLog) {
+    put_uint(out, log.entries().count() as u64);
+    let mut before = 0;
+    for (at, units) in log.entries() {
+        put_uint(out, (at.0 - before) as u64);
+        put_uint(out, units);
+        before = at.0;
+    }
+}
+
+fn get_log(from: &mut Reader<'_>) -> Result<SlidingLog, DecodeError> {
+    let count = from.count(2)?;
+    let mut log = SlidingLog::default();
+    let mut before = 0;
+    for _ in 0..count {
+        let since = i64::try_from(from.uint()?).map_err(|_| DecodeError::OutOfBounds("a log's time"))?;
+        before = since
+            .checked_add(before)
+            .filter(|at| *at <= caps::LONGEST_US)
+            .ok_or(DecodeError::OutOfBounds("a log's time"))?;
+        log.push(Stamp(before), from.uint()?);
+    }
+    Ok(log)
+}
+
+fn get_held(from: &mut Reader<'_>) -> Result<HeldBucket, DecodeError> {
+    let full_at = get_moment(from)?;
+    let count = from.count(4)?;
+    let mut holds = Vec::with_capacity(count.min(caps::HOLDS_PER_KEY));
+    for _ in 0..count {
+        let (id, cost) = (get_position(from)?, super::batch::get_cost(from)?);
+        let expires = Stamp(from.int()?);
+        if !(0..=caps::LONGEST_US).contains(&expires.0) {
+            return Err(DecodeError::OutOfBounds("a reservation's expiry"));
+        }
+        holds.push(Hold { id, cost, expires });
+    }
+    Ok(HeldBucket { full_at, holds })
+}
+
+/// A window's number: what the shortest window's can be by the end of time.
+fn get_window(from: &mut Reader<'_>) -> Result<i64, DecodeError> {
+    let window = from.int()?;
+    let most = caps::LONGEST_US / caps::SPAN_MIN_US + 1;
+    if (0..=most).contains(&window) { Ok(window) } else { Err(DecodeError::OutOfBounds("a window")) }
+}
+
+/// A bucket's moment, in 1/R microseconds.
+fn get_moment(from: &mut Reader<'_>) -> Result<i128, DecodeError> {
+    let moment = from.wide_int()?;
+    if moment.unsigned_abs() < 1 << 120 { Ok(moment) } else { Err(DecodeError::OutOfBounds("a bucket's moment")) }
 }

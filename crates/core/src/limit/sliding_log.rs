@@ -125,7 +125,8 @@ impl SlidingLog {
         self.bytes.capacity()
     }
 
-    fn push(&mut self, at: Stamp, units: u64) {
+    /// Adds an entry after all others.
+    pub(crate) fn push(&mut self, at: Stamp, units: u64) {
         if units == 0 {
             return;
         }

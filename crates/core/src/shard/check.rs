@@ -1,5 +1,7 @@
 //! Asking and charging.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::Shard;
@@ -12,7 +14,7 @@ use crate::command::Check;
 use crate::ids::Position;
 use crate::limit::State;
 use crate::policy::{Algorithm, Mode};
-use crate::table::{Entry, Key, Table};
+use crate::table::{Key, Table};
 use crate::units::{Cost, Span, Stamp};
 
 /// A limit that a check names, equal ones joined.
@@ -153,7 +155,7 @@ impl Shard {
 
     /// Answers for the states as they are at t.
     pub(super) fn peek(&self, wanted: &[Wanted], t: Stamp, max_delay: Option<Span>) -> Decision {
-        let states: SmallVec<[State; 1]> = wanted.iter().map(|wanted| self.glance(wanted)).collect();
+        let states: SmallVec<[Cow<'_, State>; 1]> = wanted.iter().map(|wanted| self.glance(wanted)).collect();
         let peeked: SmallVec<[Peeked<'_>; 1]> = (0..)
             .zip(wanted.iter().zip(&states))
             .map(|(ordinal, (wanted, state))| Peeked {
@@ -167,10 +169,10 @@ impl Shard {
     }
 
     /// A limit's state under the policy in force, to be looked at.
-    fn glance(&self, wanted: &Wanted) -> State {
+    fn glance(&self, wanted: &Wanted) -> Cow<'_, State> {
         let entry = if self.is_disabled(wanted) { None } else { self.table.get(wanted.key) };
         match entry {
-            None => NEW,
+            None => Cow::Owned(NEW),
             Some(entry) => self.installed.bring_up(wanted.at, entry.generation, entry.state),
         }
     }
@@ -180,8 +182,8 @@ impl Shard {
         let entry = if self.is_disabled(wanted) { None } else { self.table.take(wanted.key) };
         match entry {
             None => Loaded { state: NEW, had: None },
-            Some(Entry { generation, state }) => {
-                Loaded { state: self.installed.bring_up(wanted.at, generation, state), had: Some(generation) }
+            Some((generation, state)) => {
+                Loaded { state: self.installed.bring_up_owned(wanted.at, generation, state), had: Some(generation) }
             }
         }
     }
@@ -197,9 +199,9 @@ impl Shard {
             return;
         }
         let generation = self.installed.generation(wanted.at);
-        self.table.put(wanted.key, Entry { generation, state });
+        self.table.put(wanted.key, generation, state);
         if had != Some(generation) {
-            self.installed.enter(wanted.key.policy, generation);
+            self.installed.enter(wanted.at, generation);
             if let Some(had) = had {
                 self.installed.leave(wanted.key.policy, had);
             }

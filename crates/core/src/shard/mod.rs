@@ -35,7 +35,7 @@ use crate::ring::Arc;
 use crate::session::{Admitted, Sessions, find_in_run};
 use crate::table::Table;
 use crate::units::Stamp;
-use sweep::Sweep;
+pub(crate) use sweep::{Round, Sweep};
 
 /// One shard's whole state.
 ///
@@ -57,16 +57,16 @@ use sweep::Sweep;
 /// ```
 #[derive(Debug)]
 pub struct Shard {
-    shard: ShardId,
-    arc: Arc,
-    stamp: Stamp,
-    bounds: Bounds,
-    installed: Installed,
-    table: Table,
-    resets: Resets,
-    sessions: Sessions,
-    sweep: Sweep,
-    evicted: u64,
+    pub(crate) shard: ShardId,
+    pub(crate) arc: Arc,
+    pub(crate) stamp: Stamp,
+    pub(crate) bounds: Bounds,
+    pub(crate) installed: Installed,
+    pub(crate) table: Table,
+    pub(crate) resets: Resets,
+    pub(crate) sessions: Sessions,
+    pub(crate) sweep: Sweep,
+    pub(crate) evicted: u64,
     /// Where a frame's answers are encoded; no part of the state.
     run: Vec<u8>,
 }
@@ -108,6 +108,18 @@ impl Shard {
             sweep: Sweep::default(),
             evicted: 0,
             run: Vec::new(),
+        }
+    }
+
+    /// The same state again; what either changes from then on, it copies first.
+    pub(crate) fn fork(&self) -> Shard {
+        Shard {
+            installed: self.installed.clone(),
+            table: self.table.clone(),
+            resets: self.resets.clone(),
+            sessions: self.sessions.clone(),
+            run: Vec::new(),
+            ..*self
         }
     }
 
@@ -217,7 +229,7 @@ impl Shard {
         if !installed::is_valid(set) {
             return Answer::Refused(Refusal::Invalid(invalid::POLICIES));
         }
-        if (0..self.policies().policies.len()).any(|at| self.installed.is_crowded(at)) {
+        if self.installed.needs_sweep(set) {
             self.sweep_all();
         }
         if self.installed.install(set.clone(), receipt.position(), receipt.stamp) {

@@ -6,6 +6,8 @@
 //! the log's position, and goes in the order of keys: all replicas throw out the same. A policy in shadow mode denies nothing,
 //! so where it has no room its charge is left out.
 
+use std::borrow::Cow;
+
 use super::Shard;
 use super::check::Wanted;
 use crate::answer::{Decision, Refusal};
@@ -140,7 +142,7 @@ impl Shard {
         let victim = sample
             .take(LOOKED_AT)
             .filter(|(key, _)| wanted.iter().all(|wanted| wanted.key != *key))
-            .filter(|(_, entry)| kind == Kind::Keys || matches!(entry.state, State::SlidingLog(_)))
+            .filter(|(_, entry)| kind == Kind::Keys || matches!(*entry.state, State::SlidingLog(_)))
             .filter_map(|(key, entry)| Some((self.may_go(key, entry.generation, entry.state)?, key, entry.generation)))
             .take(CHOSEN_FROM)
             .min();
@@ -152,7 +154,7 @@ impl Shard {
     }
 
     /// When a key will be as good as new, if it may be thrown out.
-    fn may_go(&self, key: Key, generation: u8, state: State) -> Option<Stamp> {
+    fn may_go(&self, key: Key, generation: u8, state: Cow<'_, State>) -> Option<Stamp> {
         let Some(at) = self.installed.find(key.policy) else { return Some(Stamp(0)) };
         let policy = self.installed.policy(at);
         let state = self.installed.bring_up(at, generation, state);

@@ -96,7 +96,8 @@ impl Shard {
         }
         let elapsed = (self.stamp.0 - before.0).clamp(0, ROUND.0) as u64;
         let all = self.table.len() + self.resets.len();
-        self.sweep.credit += PER_COMMAND * commands + all.saturating_mul(elapsed) / ROUND.0 as u64 + 1;
+        let earned = PER_COMMAND * commands + all.saturating_mul(elapsed) / ROUND.0 as u64 + 1;
+        self.sweep.credit = self.sweep.credit.saturating_add(earned);
         if self.sweep.credit >= AT_LEAST {
             let credit = std::mem::take(&mut self.sweep.credit).min(AT_MOST);
             self.sweep_some(credit);
@@ -133,7 +134,7 @@ impl Shard {
     }
 
     /// When a key will be as good as new; none if it is of an older generation of its policy, or its policy was taken away.
-    fn as_new_at(&self, key: Key, entry: &Entry) -> Option<Stamp> {
+    fn as_new_at(&self, key: Key, entry: &Entry<'_>) -> Option<Stamp> {
         let at = self.installed.find(key.policy)?;
         if entry.generation != self.installed.generation(at) {
             return None;
@@ -143,10 +144,10 @@ impl Shard {
 
     /// Brings a key up to its policy's last generation, and drops it if it is as good as new.
     fn renew(&mut self, key: Key) {
-        let Some(Entry { generation, state }) = self.table.take(key) else { return };
+        let Some((generation, state)) = self.table.take(key) else { return };
         match self.installed.find(key.policy) {
             Some(at) => {
-                let state = self.installed.bring_up(at, generation, state);
+                let state = self.installed.bring_up_owned(at, generation, state);
                 self.store(&Wanted { at, key, cost: Cost::ZERO }, state, Some(generation));
             }
             None => {

@@ -13,7 +13,7 @@ use crate::key::Fingerprint;
 use crate::limit::{self, State};
 use crate::policy::Policy;
 use crate::resets::Reset;
-use crate::table::{Entry, Key};
+use crate::table::Key;
 use crate::units::{Cost, Span, Stamp};
 
 impl Shard {
@@ -42,7 +42,7 @@ impl Shard {
         }
         let (t, at) = (self.stamp, self.past(at));
         let expires = at.saturating_add(Span(ttl.0.clamp(0, crate::caps::RESERVATION.0)));
-        if self.is_full() && charges.iter().any(|charge| self.table.get(Key::of(charge)).is_none()) {
+        if !charges.iter().all(|charge| self.has_room_for(charge)) {
             return Answer::Refused(Refusal::TableFull);
         }
         let mut undone = 0;
@@ -60,10 +60,10 @@ impl Shard {
             return Answer::Refused(Refusal::UnknownPolicy(policy));
         };
         let key = Key { print, policy };
-        let Some(Entry { generation, state }) = self.table.take(key) else { return Answer::Done };
+        let Some((generation, state)) = self.table.take(key) else { return Answer::Done };
         self.table.remove(key);
         self.installed.leave(policy, generation);
-        let state = self.installed.bring_up(at, generation, state);
+        let state = self.installed.bring_up_owned(at, generation, state);
         let until = state.as_new_at(&self.installed.policy(at).algorithm);
         if until > self.stamp {
             self.resets.put(key, Reset { at: position, until });
@@ -77,8 +77,14 @@ impl Shard {
         Stamp(at.0.clamp(0, self.stamp.0))
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.table.len() + self.resets.len() >= self.bounds.keys
+    /// Whether what a settlement may charge on top has room.
+    fn has_room_for(&self, charge: &Charge) -> bool {
+        match self.table.get(Key::of(charge)) {
+            None => self.table.len() + self.resets.len() < self.bounds.keys,
+            Some(entry) => {
+                !matches!(*entry.state, State::SlidingLog(_)) || self.table.log_bytes() < self.bounds.log_bytes
+            }
+        }
     }
 
     /// Corrects the state that a charge went to, if the charge is not gone; whether that changed anything.
@@ -95,7 +101,7 @@ impl Shard {
         }
         let wanted = Wanted { at, key, cost: charge.cost };
         let (mut state, had) = match self.table.take(key) {
-            Some(entry) => (self.installed.bring_up(at, entry.generation, entry.state), Some(entry.generation)),
+            Some((generation, state)) => (self.installed.bring_up_owned(at, generation, state), Some(generation)),
             None => (State::new(&self.installed.policy(at).algorithm), None),
         };
         let changed = correction(self.installed.policy(at), &mut state);

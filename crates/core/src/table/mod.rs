@@ -2,10 +2,12 @@
 //!
 //! Everything goes in the order of keys, which is that of their table hashes; how they are laid out in memory never shows.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::command::Charge;
-use crate::digest::{Hash, Part, Sum};
+pub(crate) use crate::digest::Sum;
+use crate::digest::{Hash, Part};
 use crate::ids::PolicyId;
 use crate::key::Fingerprint;
 use crate::limit::State;
@@ -40,15 +42,15 @@ impl Key {
 
 /// A state, and the generation of its policy that it was written under.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct Entry<'a> {
     pub(crate) generation: u8,
-    pub(crate) state: State,
+    pub(crate) state: Cow<'a, State>,
 }
 
 /// All keys of a shard that are not as good as new.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    entries: BTreeMap<Key, Entry>,
+    entries: BTreeMap<Key, (u8, State)>,
     log_bytes: u64,
     sum: Sum,
 }
@@ -67,13 +69,15 @@ impl Table {
         self.sum
     }
 
-    pub(crate) fn get(&self, key: Key) -> Option<Entry> {
-        self.entries.get(&key).cloned()
+    pub(crate) fn get(&self, key: Key) -> Option<Entry<'_>> {
+        let (generation, state) = self.entries.get(&key)?;
+        Some(Entry { generation: *generation, state: Cow::Borrowed(state) })
     }
 
-    /// A key's state, to be changed. One that [moves out](Table::is_moved_out) has to be put back, or the key removed.
-    pub(crate) fn take(&mut self, key: Key) -> Option<Entry> {
-        self.get(key)
+    /// A key's state and its generation, to be changed. A state that [moves out](Table::is_moved_out) has to be put back, or
+    /// the key removed.
+    pub(crate) fn take(&mut self, key: Key) -> Option<(u8, State)> {
+        self.entries.get(&key).cloned()
     }
 
     /// Whether taking such a state leaves nothing behind.
@@ -81,26 +85,27 @@ impl Table {
         matches!(state, State::SlidingLog(_) | State::HeldBucket(_))
     }
 
-    /// Sets a key's state; the generation of the one it had.
-    pub(crate) fn put(&mut self, key: Key, entry: Entry) -> Option<u8> {
-        let before = self.remove(key);
-        self.log_bytes += log_bytes(&entry.state);
-        self.sum.add(hash(key, &entry));
-        self.entries.insert(key, entry);
-        before
+    /// Sets a key's state.
+    pub(crate) fn put(&mut self, key: Key, generation: u8, state: State) {
+        self.remove(key);
+        self.log_bytes += log_bytes(&state);
+        self.sum.add(hash(key, generation, &state));
+        self.entries.insert(key, (generation, state));
     }
 
-    /// Drops a key's state; the generation of the one it had.
+    /// Drops a key; the generation that it had.
     pub(crate) fn remove(&mut self, key: Key) -> Option<u8> {
-        let entry = self.entries.remove(&key)?;
-        self.log_bytes -= log_bytes(&entry.state);
-        self.sum.remove(hash(key, &entry));
-        Some(entry.generation)
+        let (generation, state) = self.entries.remove(&key)?;
+        self.log_bytes -= log_bytes(&state);
+        self.sum.remove(hash(key, generation, &state));
+        Some(generation)
     }
 
     /// The keys from one on, in order.
-    pub(crate) fn from(&self, key: Key) -> impl Iterator<Item = (Key, Entry)> {
-        self.entries.range(key..).map(|(key, entry)| (*key, entry.clone()))
+    pub(crate) fn from(&self, key: Key) -> impl Iterator<Item = (Key, Entry<'_>)> {
+        self.entries
+            .range(key..)
+            .map(|(key, (generation, state))| (*key, Entry { generation: *generation, state: Cow::Borrowed(state) }))
     }
 }
 
@@ -113,11 +118,11 @@ fn log_bytes(state: &State) -> u64 {
     }
 }
 
-fn hash(key: Key, entry: &Entry) -> u128 {
+pub(crate) fn hash(key: Key, generation: u8, state: &State) -> u128 {
     let wide = |hash: Hash, value: i128| hash.word(value as u64).word((value >> 64) as u64);
     let hash = Hash::of(Part::Key).word(key.print.table).word(key.print.ring);
-    let hash = hash.word(u64::from(key.policy.0) << 8 | u64::from(entry.generation));
-    match &entry.state {
+    let hash = hash.word(u64::from(key.policy.0) << 8 | u64::from(generation));
+    match state {
         State::FixedWindow { window, used } => hash.word(0).word(*window as u64).word(*used),
         State::SlidingCounter { window, prev, curr } => hash.word(1).word(*window as u64).word(*prev).word(*curr),
         State::TokenBucket { full_at } => wide(hash.word(2), *full_at),
