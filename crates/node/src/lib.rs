@@ -1,5 +1,8 @@
 //! A node of Quorate: Raft groups, log, snapshots, control plane, services.
 
+pub mod caps;
+pub mod clock;
 pub mod disk;
 pub mod raft;
+pub mod random;
 pub mod settings;
