@@ -31,6 +31,8 @@ pub(crate) enum Part {
     Session = 3,
     Frame = 4,
     Head = 5,
+    LogEntry = 6,
+    Holds = 7,
 }
 
 const ODD: [u64; 4] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93, 0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db];

@@ -11,7 +11,7 @@
 //! Invariants: frames are kept ascending, none below the lowest unanswered one; `bytes` is what all sessions cost;
 //! `idle` holds every session once, under a place at or before its last use.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync;
 
 use smallvec::SmallVec;
@@ -21,7 +21,10 @@ use crate::caps;
 use crate::codec::answer::RunReader;
 use crate::command::{Bounds, FrameId};
 use crate::digest::{Hash, Part, Sum};
-use crate::ids::{Index, Sequence, SessionId, ShardId};
+use crate::ids::{Index, PolicyId, Sequence, SessionId, ShardId};
+use crate::key::Fingerprint;
+use crate::table::Key;
+use crate::table::pages::{Pages, Slot};
 use crate::units::Stamp;
 
 /// What a session costs besides its frames, in bytes.
@@ -50,12 +53,35 @@ pub(crate) struct Session {
     pub(crate) filed: Index,
 }
 
-/// All sessions of a shard.
+/// A session where it is kept, by its number.
 #[derive(Clone, Debug)]
+struct Kept {
+    id: SessionId,
+    /// None where nothing stands.
+    session: Option<sync::Arc<Session>>,
+}
+
+impl Slot for Kept {
+    fn key(&self) -> Key {
+        key(self.id)
+    }
+
+    fn unused() -> Self {
+        Kept { id: SessionId(0), session: None }
+    }
+}
+
+fn key(id: SessionId) -> Key {
+    Key { print: Fingerprint { table: id.0, ring: 0 }, policy: PolicyId(0) }
+}
+
+/// All sessions of a shard.
+#[derive(Debug)]
 pub(crate) struct Sessions {
     shard: ShardId,
     next: u64,
-    all: BTreeMap<SessionId, sync::Arc<Session>>,
+    all: Pages<Kept>,
+    /// The order of idleness. No part of the state, and not of a capture.
     idle: BTreeSet<(Index, SessionId)>,
     bytes: u64,
     sum: Sum,
@@ -112,14 +138,14 @@ impl Sessions {
 
     /// None yet, the next to be given that number.
     pub(crate) fn restored(shard: ShardId, next: u64) -> Self {
-        Sessions { shard, next, all: BTreeMap::new(), idle: BTreeSet::new(), bytes: 0, sum: Sum::default() }
+        Sessions { shard, next, all: Pages::default(), idle: BTreeSet::new(), bytes: 0, sum: Sum::default() }
     }
 
     /// Puts back a session that a snapshot holds; false where it cannot be one.
     pub(crate) fn restore(&mut self, session: Session) -> bool {
         let ascending = session.frames.iter().is_sorted_by(|a, b| a.sequence < b.sequence);
         let in_span = session.frames.iter().all(|frame| spans(session.lowest, frame.sequence));
-        if !ascending || !in_span || session.id.0 >= self.next || self.all.contains_key(&session.id) {
+        if !ascending || !in_span || session.id.0 >= self.next || self.get(session.id).is_some() {
             return false;
         }
         self.bytes += session.cost();
@@ -129,12 +155,12 @@ impl Sessions {
         }
         let session = Session { filed: session.used, ..session };
         self.idle.insert((session.filed, session.id));
-        self.all.insert(session.id, sync::Arc::new(session));
+        self.keep(session);
         true
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.all.len() as u64
+        self.all.len()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -150,7 +176,20 @@ impl Sessions {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.all.values().map(|session| &**session)
+        self.all.from(key(SessionId(0))).filter_map(|kept| kept.session.as_deref())
+    }
+
+    /// The same sessions, to be looked at only.
+    pub(crate) fn fork(&self) -> Self {
+        Sessions { all: self.all.clone(), idle: BTreeSet::new(), ..*self }
+    }
+
+    fn get(&self, id: SessionId) -> Option<&Session> {
+        self.all.get(key(id))?.session.as_deref()
+    }
+
+    fn keep(&mut self, session: Session) {
+        self.all.put(Kept { id: session.id, session: Some(sync::Arc::new(session)) });
     }
 
     /// Opens a session; at the bound the idlest makes room.
@@ -163,14 +202,14 @@ impl Sessions {
         self.bytes += session.cost();
         self.sum.add(session.hash());
         self.idle.insert((index, id));
-        self.all.insert(id, sync::Arc::new(session));
+        self.keep(session);
         self.keep_bounds(bounds, Some(id));
         id
     }
 
     /// Ends a session, if it is there.
     pub(crate) fn close(&mut self, id: SessionId) {
-        let Some(session) = self.all.remove(&id) else { return };
+        let Some(session) = self.all.remove(key(id)).and_then(|kept| kept.session) else { return };
         self.idle.remove(&(session.filed, id));
         self.bytes -= session.cost();
         self.sum.remove(session.hash());
@@ -181,10 +220,9 @@ impl Sessions {
 
     /// Takes a frame in: marks its session used, forgets what it acknowledges, and says how its places are to be answered.
     pub(crate) fn admit(&mut self, frame: FrameId, index: Index, t: Stamp) -> Admitted {
-        let Some(session) = self.all.get_mut(&frame.session) else {
+        let Some(session) = get_mut(&mut self.all, frame.session) else {
             return Admitted::Refused(Refusal::UnknownSession(frame.session));
         };
-        let session = sync::Arc::make_mut(session);
         self.sum.remove(session.hash());
         (session.used, session.used_at) = (index, t);
         session.lowest = session.lowest.max(frame.lowest_unanswered);
@@ -204,8 +242,7 @@ impl Sessions {
 
     /// Remembers a run of answers of a frame, if its session is still there.
     pub(crate) fn record(&mut self, frame: FrameId, run: &[u8], bounds: &Bounds) {
-        let Some(session) = self.all.get_mut(&frame.session) else { return };
-        let session = sync::Arc::make_mut(session);
+        let Some(session) = get_mut(&mut self.all, frame.session) else { return };
         let at = match session.find(frame.sequence) {
             Ok(at) => at,
             Err(at) => {
@@ -222,14 +259,14 @@ impl Sessions {
 
     /// The answer that a place of a frame was given, if it is remembered.
     pub(crate) fn recorded(&self, frame: FrameId, place: u32) -> Option<PlaceAnswer> {
-        let session = self.all.get(&frame.session)?;
+        let session = self.get(frame.session)?;
         let at = session.find(frame.sequence).ok()?;
         session.frames[at].runs.iter().find_map(|run| find_in_run(self.shard, run, place))
     }
 
     /// Expires what is idle too long by time t.
     pub(crate) fn expire(&mut self, t: Stamp) {
-        while let Some(used_at) = self.idlest(None).and_then(|id| self.all.get(&id)).map(|session| session.used_at) {
+        while let Some(used_at) = self.idlest(None).and_then(|id| self.get(id)).map(|session| session.used_at) {
             if used_at.saturating_add(caps::SESSION_IDLE) > t {
                 return;
             }
@@ -240,7 +277,7 @@ impl Sessions {
     /// When the first session will have been idle too long; a lower bound.
     pub(crate) fn expires_at(&self) -> Option<Stamp> {
         let (_, id) = self.idle.first()?;
-        Some(self.all.get(id)?.used_at.saturating_add(caps::SESSION_IDLE))
+        Some(self.get(*id)?.used_at.saturating_add(caps::SESSION_IDLE))
     }
 
     /// Expires the idlest sessions until the bounds are kept; `active` is the last to go.
@@ -259,16 +296,20 @@ impl Sessions {
     fn idlest(&mut self, but: Option<SessionId>) -> Option<SessionId> {
         loop {
             let &(filed, id) = self.idle.iter().find(|(_, id)| but != Some(*id))?;
-            let used = self.all.get(&id)?.used;
+            let used = self.get(id)?.used;
             if used == filed {
                 return Some(id);
             }
             // It was used since: it is filed anew, and the next one looked at.
             self.idle.remove(&(filed, id));
             self.idle.insert((used, id));
-            sync::Arc::make_mut(self.all.get_mut(&id)?).filed = used;
+            get_mut(&mut self.all, id)?.filed = used;
         }
     }
+}
+
+fn get_mut(all: &mut Pages<Kept>, id: SessionId) -> Option<&mut Session> {
+    all.get_mut(key(id))?.session.as_mut().map(sync::Arc::make_mut)
 }
 
 fn spans(lowest: Sequence, sequence: Sequence) -> bool {

@@ -23,14 +23,14 @@ use crate::codec::state::{
     put_policy, put_policy_set, put_position,
 };
 use crate::codec::{DecodeError, Reader, put_fixed, put_int, put_part, put_uint};
-use crate::digest::Digest;
+use crate::digest::{Digest, Sum};
 use crate::ids::{Index, PolicyId, Sequence, SessionId, ShardId};
 use crate::installed::{Installed, Past, Rule};
 use crate::resets::{Reset, Resets};
 use crate::ring::Arc;
 use crate::session::{Frame, Session, Sessions};
 use crate::shard::{Round, Shard, Sweep};
-use crate::table::{self, Table};
+use crate::table::{Key, Table};
 use crate::units::Stamp;
 
 const MAGIC: [u8; 4] = *b"QSNP";
@@ -170,9 +170,9 @@ impl Image {
         blocks.flush(HEAD)?;
         put_policies(&mut blocks.payload, &shard.installed);
         blocks.flush(POLICIES)?;
-        let mut sum = table::Sum::default();
-        for (key, entry) in shard.table.from(table::Key::default()) {
-            sum.add(table::hash(key, entry.generation, &entry.state));
+        let mut sum = Sum::default();
+        for (key, entry) in shard.table.from(Key::default()) {
+            sum.add(Table::hash(key, &entry));
             put_entry(&mut blocks.payload, key, &entry);
             blocks.flush_if_full(KEYS)?;
         }
@@ -181,7 +181,7 @@ impl Image {
             let message = "the keys in memory are not what their digest says: rebuild this replica from the others";
             return Err(io::Error::new(io::ErrorKind::InvalidData, message));
         }
-        for (key, reset) in shard.resets.from(table::Key::default()) {
+        for (key, reset) in shard.resets.from(Key::default()) {
             put_key(&mut blocks.payload, key);
             put_position(&mut blocks.payload, reset.at);
             put_int(&mut blocks.payload, reset.until.0);
@@ -376,7 +376,7 @@ impl Building {
 /// Reads a key with its state; false where it cannot be one of this shard.
 fn read_key(shard: &mut Shard, from: &mut Reader<'_>) -> Result<bool, DecodeError> {
     let (key, entry) = get_entry(from)?;
-    if shard.table.get(key).is_some() {
+    if shard.table.has(key) {
         return Ok(false);
     }
     if let Some(at) = shard.installed.find(key.policy)

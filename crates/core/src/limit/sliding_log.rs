@@ -9,6 +9,7 @@
 
 use super::exact::span;
 use super::{Standing, Verdict};
+use crate::digest::{Hash, Part, Sum};
 use crate::units::{Cost, Span, Stamp};
 
 /// The rule: at most `limit` in any window.
@@ -31,6 +32,8 @@ pub struct SlidingLog {
     first: (Stamp, u64),
     newest: Stamp,
     sum: u64,
+    /// The sum of a hash of each entry.
+    digest: Sum,
     /// Where the second entry begins.
     head: usize,
     bytes: Vec<u8>,
@@ -95,6 +98,10 @@ fn put_entry(bytes: &mut Vec<u8>, since: i64, units: u64) {
     }
 }
 
+fn entry_hash(entry: (Stamp, u64)) -> u128 {
+    Hash::of(Part::LogEntry).word(entry.0.0 as u64).word(entry.1).end()
+}
+
 impl SlidingLog {
     /// A log of these entries, which have to come in order of time. Entries of 0 units are left out.
     pub fn from_entries(entries: impl IntoIterator<Item = (Stamp, u64)>) -> SlidingLog {
@@ -120,6 +127,16 @@ impl SlidingLog {
         self.first.1 == 0
     }
 
+    /// Bytes that the entries take; the same for the same entries, however they came.
+    pub(crate) fn coded_len(&self) -> usize {
+        self.bytes.len() - self.head
+    }
+
+    /// A digest of the entries, kept up as they come and go.
+    pub(crate) fn digest(&self) -> u128 {
+        self.digest.0
+    }
+
     /// Bytes of memory on the heap, besides the log itself.
     pub fn heap_bytes(&self) -> usize {
         self.bytes.capacity()
@@ -138,6 +155,7 @@ impl SlidingLog {
         }
         self.newest = at;
         self.sum = self.sum.saturating_add(units);
+        self.digest.add(entry_hash((at, units)));
     }
 
     /// Drops what is not later than `gone`.
@@ -154,6 +172,7 @@ impl SlidingLog {
             let Some(next) = take_entry(&mut rest, self.first.0) else { break };
             self.head = self.bytes.len() - rest.len();
             self.sum = self.sum.saturating_sub(self.first.1);
+            self.digest.remove(entry_hash(self.first));
             self.first = next;
         }
         if self.head > self.bytes.len() / 2 {

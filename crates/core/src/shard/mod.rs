@@ -111,13 +111,13 @@ impl Shard {
         }
     }
 
-    /// The same state again; what either changes from then on, it copies first.
+    /// The same state, to be looked at only: what this shard changes from then on, it copies first.
     pub(crate) fn fork(&self) -> Shard {
         Shard {
             installed: self.installed.clone(),
             table: self.table.clone(),
             resets: self.resets.clone(),
-            sessions: self.sessions.clone(),
+            sessions: self.sessions.fork(),
             run: Vec::new(),
             ..*self
         }

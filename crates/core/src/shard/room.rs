@@ -96,7 +96,7 @@ impl Shard {
         let (mut skipped, mut evicted) = (0, false);
         for kind in [Kind::Keys, Kind::Logs] {
             let adds = |&&at: &&usize| match kind {
-                Kind::Keys => self.table.get(wanted[at].key).is_none(),
+                Kind::Keys => !self.table.has(wanted[at].key),
                 Kind::Logs => self.grows_log(&wanted[at], reserve),
             };
             let mut needing: Vec<usize> = charged.iter().filter(adds).copied().collect();

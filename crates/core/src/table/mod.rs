@@ -1,13 +1,21 @@
 //! The key table of a shard: (fingerprint, policy) → the state of that key under that policy.
 //!
 //! Everything goes in the order of keys, which is that of their table hashes; how they are laid out in memory never shows.
+//! `pages` is the ordered map, `slot` what stands in it. A key costs some 48 bytes; logs and held units come on top, counted.
+//!
+//! Invariants: `sum` and `log_bytes` are those of all slots; a state that does not fit its slot is in `bulk`, and nothing else
+//! is.
+
+pub(crate) mod pages;
+mod slot;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use self::pages::{Pages, Slot};
+use self::slot::Packed;
 use crate::command::Charge;
-pub(crate) use crate::digest::Sum;
-use crate::digest::{Hash, Part};
+use crate::digest::Sum;
 use crate::ids::PolicyId;
 use crate::key::Fingerprint;
 use crate::limit::State;
@@ -47,17 +55,37 @@ pub(crate) struct Entry<'a> {
     pub(crate) state: Cow<'a, State>,
 }
 
-/// All keys of a shard that are not as good as new.
+/// A state that does not fit a slot.
+#[derive(Clone, Debug)]
+struct Bulk {
+    key: Key,
+    /// None where nothing stands.
+    state: Option<Arc<State>>,
+}
+
+impl Slot for Bulk {
+    fn key(&self) -> Key {
+        self.key
+    }
+
+    fn unused() -> Self {
+        Bulk { key: Key::default(), state: None }
+    }
+}
+
+/// All keys of a shard that are not as good as new. A clone costs next to nothing, and keeps what it is a clone of.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
-    entries: BTreeMap<Key, (u8, State)>,
+    slots: Pages<Packed>,
+    /// The states that do not fit their slots.
+    bulk: Pages<Bulk>,
     log_bytes: u64,
     sum: Sum,
 }
 
 impl Table {
     pub(crate) fn len(&self) -> u64 {
-        self.entries.len() as u64
+        self.slots.len()
     }
 
     /// Bytes of sliding logs and held buckets.
@@ -69,15 +97,40 @@ impl Table {
         self.sum
     }
 
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.slots.get(key).is_some()
+    }
+
     pub(crate) fn get(&self, key: Key) -> Option<Entry<'_>> {
-        let (generation, state) = self.entries.get(&key)?;
-        Some(Entry { generation: *generation, state: Cow::Borrowed(state) })
+        self.slots.get(key).map(|slot| self.entry(slot))
+    }
+
+    fn entry(&self, slot: &Packed) -> Entry<'_> {
+        let state = match slot.state() {
+            Some(state) => Cow::Owned(state),
+            None => {
+                let bulk = self.bulk.get(slot.key()).and_then(|bulk| bulk.state.as_deref());
+                Cow::Borrowed(bulk.expect("a state that does not fit its slot is kept beside"))
+            }
+        };
+        Entry { generation: slot.generation(), state }
     }
 
     /// A key's state and its generation, to be changed. A state that [moves out](Table::is_moved_out) has to be put back, or
     /// the key removed.
     pub(crate) fn take(&mut self, key: Key) -> Option<(u8, State)> {
-        self.entries.get(&key).cloned()
+        let slot = self.slots.get(key)?;
+        let generation = slot.generation();
+        if let Some(state) = slot.state() {
+            return Some((generation, state));
+        }
+        let bulk = self.bulk.get_mut(key).and_then(|bulk| bulk.state.as_mut());
+        let bulk = bulk.expect("a state that does not fit its slot is kept beside");
+        let state = match Arc::get_mut(bulk) {
+            Some(state) => std::mem::replace(state, MOVED_OUT),
+            None => (**bulk).clone(),
+        };
+        Some((generation, state))
     }
 
     /// Whether taking such a state leaves nothing behind.
@@ -87,52 +140,63 @@ impl Table {
 
     /// Sets a key's state.
     pub(crate) fn put(&mut self, key: Key, generation: u8, state: State) {
-        self.remove(key);
-        self.log_bytes += log_bytes(&state);
-        self.sum.add(hash(key, generation, &state));
-        self.entries.insert(key, (generation, state));
+        let slot = Packed::new(key, generation, &state);
+        self.sum.add(slot.hash());
+        self.log_bytes += slot.log_bytes();
+        let before = self.slots.put(slot);
+        if let Some(before) = &before {
+            self.sum.remove(before.hash());
+            self.log_bytes -= before.log_bytes();
+        }
+        if Self::is_moved_out(&state) {
+            self.put_bulk(key, state);
+        } else if before.is_some_and(|before| before.log_bytes() > 0) {
+            self.bulk.remove(key);
+        }
+    }
+
+    fn put_bulk(&mut self, key: Key, state: State) {
+        let Some(bulk) = self.bulk.get_mut(key) else {
+            self.bulk.put(Bulk { key, state: Some(Arc::new(state)) });
+            return;
+        };
+        match bulk.state.as_mut().and_then(Arc::get_mut) {
+            Some(there) => *there = state,
+            None => bulk.state = Some(Arc::new(state)),
+        }
     }
 
     /// Drops a key; the generation that it had.
     pub(crate) fn remove(&mut self, key: Key) -> Option<u8> {
-        let (generation, state) = self.entries.remove(&key)?;
-        self.log_bytes -= log_bytes(&state);
-        self.sum.remove(hash(key, generation, &state));
-        Some(generation)
+        let slot = self.slots.remove(key)?;
+        self.sum.remove(slot.hash());
+        if slot.log_bytes() > 0 {
+            self.log_bytes -= slot.log_bytes();
+            self.bulk.remove(key);
+        }
+        Some(slot.generation())
     }
 
     /// The keys from one on, in order.
     pub(crate) fn from(&self, key: Key) -> impl Iterator<Item = (Key, Entry<'_>)> {
-        self.entries
-            .range(key..)
-            .map(|(key, (generation, state))| (*key, Entry { generation: *generation, state: Cow::Borrowed(state) }))
+        self.slots.from(key).map(|slot| (slot.key(), self.entry(slot)))
+    }
+
+    /// Hashes a key anew, as it is.
+    pub(crate) fn hash(key: Key, entry: &Entry<'_>) -> u128 {
+        Packed::new(key, entry.generation, &entry.state).hash()
     }
 }
 
-/// What a state counts against the budget for logs; of what it holds, not of how its memory happens to be laid out.
+/// What is left of a state that was taken.
+const MOVED_OUT: State = State::TokenBucket { full_at: 0 };
+
+/// What a state counts against the budget for logs: never 0 for one that does not fit its slot. Of what it holds, not of how
+/// its memory happens to be laid out, or replicas would differ.
 fn log_bytes(state: &State) -> u64 {
     match state {
-        State::SlidingLog(log) => 128 + 4 * log.entries().count() as u64,
-        State::HeldBucket(bucket) => 128 + 40 * bucket.holds.len() as u64,
+        State::SlidingLog(log) => 256 + 2 * log.coded_len() as u64,
+        State::HeldBucket(bucket) => 256 + 64 * bucket.holds.len() as u64,
         _ => 0,
     }
-}
-
-pub(crate) fn hash(key: Key, generation: u8, state: &State) -> u128 {
-    let wide = |hash: Hash, value: i128| hash.word(value as u64).word((value >> 64) as u64);
-    let hash = Hash::of(Part::Key).word(key.print.table).word(key.print.ring);
-    let hash = hash.word(u64::from(key.policy.0) << 8 | u64::from(generation));
-    match state {
-        State::FixedWindow { window, used } => hash.word(0).word(*window as u64).word(*used),
-        State::SlidingCounter { window, prev, curr } => hash.word(1).word(*window as u64).word(*prev).word(*curr),
-        State::TokenBucket { full_at } => wide(hash.word(2), *full_at),
-        State::LeakyBucket { next } => wide(hash.word(3), *next),
-        State::SlidingLog(log) => {
-            log.entries().fold(hash.word(4), |hash, (at, units)| hash.word(at.0 as u64).word(units))
-        }
-        State::HeldBucket(bucket) => bucket.holds.iter().fold(wide(hash.word(5), bucket.full_at), |hash, hold| {
-            hash.word(hold.id.index.0).word(hold.id.place.into()).word(hold.cost.get()).word(hold.expires.0 as u64)
-        }),
-    }
-    .end()
 }
