@@ -154,7 +154,8 @@ impl History {
             0..=69 => self.check(tally, false),
             70..=79 => self.undo(tally),
             80..=89 => self.check(tally, true),
-            90..=94 => self.settle(tally),
+            // Several in a row, as they came: debts add up.
+            90..=94 => (0..=self.random.up_to(3)).for_each(|_| self.settle(tally)),
             95..=97 => self.change(tally),
             _ => self.reset(tally),
         }
@@ -164,7 +165,10 @@ impl History {
     fn let_time_pass(&mut self) {
         let policy = self.random.up_to(self.policies.len() as u64 - 1) as usize;
         let pace = pace(&self.policies[policy].algorithm);
+        let live = self.open.iter().any(|open| open.law.expires.is_some_and(|expires| expires > self.now.into()));
         let span = match self.random.up_to(15) {
+            // While something is reserved, rather little: most of them are to be settled, not to expire.
+            1..=11 if live => self.random.spread(1 << 20) as i64,
             0..=4 => 0,
             5 => 1,
             6 if self.random.one_in(2) => self.random.spread(caps::SPAN_MAX_US as u64) as i64,
@@ -219,7 +223,8 @@ impl History {
             return;
         }
         let is_peek = !reserve && self.random.one_in(6);
-        let ttl = self.random.pick(&[1, 1_000, 1_000_000, 60_000_000, caps::RESERVATION.0, caps::RESERVATION.0]);
+        let hour = caps::RESERVATION.0;
+        let ttl = self.random.pick(&[1, 1_000, 1_000_000, 60_000_000, hour, hour, hour, hour]);
         let expires = reserve.then(|| self.t().saturating_add(Span(ttl)));
         let pace = pace(&self.policies[limits[0].0].algorithm);
         let max_delay = match self.random.up_to(3) {
@@ -455,12 +460,14 @@ impl History {
         if open.era != key.era {
             return;
         }
-        let actual = match self.random.up_to(6) {
+        let actual = match self.random.up_to(8) {
             0 => 0,
             1 | 2 => open.cost.get() / 2,
             3 => open.cost.get(),
             4 => open.cost.get() + 1,
             5 => open.cost.get().saturating_mul(3),
+            // Deep debt: twice over, and a bucket is at the lowest that it may be.
+            6 | 7 => caps::UNITS,
             _ => self.random.spread(caps::UNITS),
         };
         let actual = Cost::new(actual.min(caps::UNITS)).unwrap();
