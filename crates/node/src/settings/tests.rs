@@ -178,3 +178,25 @@ fn the_annotated_example_is_complete() {
     let settings = load(&sources(example, &[], &[])).unwrap();
     assert_eq!(settings, Settings::in_dir("/var/lib/quorate"));
 }
+
+/// `docs/settings.md` is written from the table: `BLESS=1 cargo test -p quorate-node --lib settings`.
+#[test]
+fn the_page_of_settings_is_the_table() {
+    let row = |setting: &Setting| {
+        let default = if setting.default.is_empty() { String::new() } else { format!("`{}`", setting.default) };
+        let (name, env, flag) = (setting.name, setting.env(), setting.flag());
+        format!("| `{name}`<br>`{env}`<br>`--{flag}` | {default} | {} | {} |\n", setting.allowed(), setting.meaning)
+    };
+    let rows: String = SETTINGS.iter().map(row).collect();
+    let page = format!(
+        "# Settings of a node\n\nA setting is taken from its flag, else from its environment variable, else from the file named by `--config`, else it\n\
+         has its default. [deploy/node.toml](../deploy/node.toml) is a file to start from. An unknown name or an impossible value is\n\
+         refused at the start, all of them at once, each with where it stands.\n\n\
+         | setting | default | allowed | meaning |\n|---|---|---|---|\n{rows}"
+    );
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/settings.md");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap_or_default(), page);
+}
