@@ -8,11 +8,13 @@
 //! - A state of another algorithm than the policy's is as good as new (so the law has it for a changed algorithm).
 //! - Questions change nothing; a state changes only by a charge, a refund, a settlement or a migration, and then says so.
 //!
-//! One file for each algorithm; `pace` is the arithmetic that both buckets share, `exact` the only place that divides.
+//! One file for each algorithm; `pace` is the arithmetic that both buckets share, `log` the memory of sliding logs, `exact` the
+//! only place that divides.
 
 mod exact;
 mod fixed_window;
 mod leaky_bucket;
+mod log;
 mod pace;
 mod sliding_counter;
 mod sliding_log;
@@ -21,9 +23,9 @@ mod undo;
 
 use fixed_window::{FixedWindow, Used};
 use leaky_bucket::LeakyBucket;
+pub use log::{Entries, SlidingLog};
 use pace::Pace;
 use sliding_counter::{Counts, SlidingCounter};
-pub use sliding_log::{Entries, SlidingLog};
 use token_bucket::{Filling, TokenBucket};
 pub use token_bucket::{HeldBucket, Hold};
 pub use undo::{refund, settle};
