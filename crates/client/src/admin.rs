@@ -1,0 +1,369 @@
+//! The operator's calls: making a cluster, looking at it, its policies.
+//!
+//! A thin layer over the `Admin` service: it finds a node that answers, waits out an election within its deadline, and gives
+//! errors of the same kinds as the rest of this crate.
+
+use std::time::Duration;
+
+use quorate_core::{Policy, PolicySet, PolicyVersion};
+use quorate_proto::convert;
+use quorate_proto::v1;
+use quorate_proto::v1::admin_client::AdminClient;
+use rand::TryRng as _;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::transport::Channel;
+use tonic::{Code, Response, Status};
+
+use crate::backoff::Chance;
+use crate::builder::addresses;
+use crate::caps;
+use crate::error::{Error, ErrorKind};
+use crate::wire::channel;
+
+mod status;
+
+pub use status::{ClusterStatus, NodeStatus, ReplicaStatus, ShardStatus};
+
+/// Makes and runs a cluster.
+///
+/// Each call connects anew: an operator's calls are few, and the nodes may have changed in between.
+///
+/// ```no_run
+/// # async fn f() -> Result<(), quorate_client::Error> {
+/// use quorate_client::admin::Admin;
+/// let admin = Admin::new(["127.0.0.1:7600"])?;
+/// for node in admin.status().await?.nodes {
+///     println!("{} {}", node.address, if node.reachable { "up" } else { "down" });
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Admin {
+    endpoints: Vec<String>,
+    deadline: Duration,
+}
+
+/// How to make a cluster: see [`Admin::cluster_init`].
+///
+/// ```
+/// use quorate_client::admin::NewCluster;
+/// let new = NewCluster { nodes: vec!["10.0.0.1:7600".into()], ..NewCluster::default() };
+/// assert_eq!(new.shards, None);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NewCluster {
+    /// host:port of every node.
+    pub nodes: Vec<String>,
+    /// Letters, digits and `-`; `quorate` if none.
+    pub name: Option<String>,
+    /// 12 if none.
+    pub shards: Option<u32>,
+    /// Replicas of each shard; 3 if none, or as many as there are nodes if fewer.
+    pub replicas: Option<u32>,
+}
+
+/// The cluster that was made.
+///
+/// ```no_run
+/// # async fn f(admin: quorate_client::admin::Admin) -> Result<(), quorate_client::Error> {
+/// use quorate_client::admin::NewCluster;
+/// let nodes = vec!["10.0.0.1:7600".to_owned(), "10.0.0.2:7600".to_owned(), "10.0.0.3:7600".to_owned()];
+/// let made = admin.cluster_init(NewCluster { nodes, ..NewCluster::default() }).await?;
+/// println!("{} with {} shards", made.name, made.shards);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MadeCluster {
+    /// 16 bytes, drawn when it was made.
+    pub cluster_id: Vec<u8>,
+    /// Its name.
+    pub name: String,
+    /// The numbers its nodes were given, in the order they were named.
+    pub nodes: Vec<u64>,
+    /// How many shards it has.
+    pub shards: u32,
+}
+
+/// A change of the policies: see [`Admin::policy_apply`].
+///
+/// ```
+/// use quorate_client::admin::Apply;
+/// let apply = Apply { dry_run: true, ..Apply::default() };
+/// assert!(!apply.prune);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Apply {
+    /// Put in place of those of their names, or added. Their ids are not looked at.
+    pub policies: Vec<Policy>,
+    /// Also take away every policy that is not named.
+    pub prune: bool,
+    /// Only if this is the version in force; none: whatever it is.
+    pub expected_version: Option<PolicyVersion>,
+    /// Say what would change, and change nothing.
+    pub dry_run: bool,
+}
+
+/// What a change of the policies came to.
+///
+/// ```no_run
+/// # async fn f(admin: quorate_client::admin::Admin) -> Result<(), quorate_client::Error> {
+/// let applied = admin.policy_remove(&["per-user"], None).await?;
+/// println!("now at {}", applied.version);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Applied {
+    /// The version now in force.
+    pub version: PolicyVersion,
+    /// What became of each policy.
+    pub changes: Vec<(String, Change)>,
+    /// What the operator ought to know.
+    pub warnings: Vec<String>,
+}
+
+/// What became of one policy.
+///
+/// ```
+/// use quorate_client::admin::Change;
+/// assert_eq!(Change::Added.as_str(), "added");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Change {
+    /// It was so already.
+    Unchanged,
+    /// It is new.
+    Added,
+    /// It is another than before.
+    Changed,
+    /// It is gone, and its keys' states with it.
+    Removed,
+}
+
+impl Change {
+    /// In one lower-case word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Change::Unchanged => "unchanged",
+            Change::Added => "added",
+            Change::Changed => "changed",
+            Change::Removed => "removed",
+        }
+    }
+}
+
+impl Admin {
+    /// For the cluster of these nodes (`host:port`); any that answers will do.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where an endpoint cannot be one.
+    pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Admin, Error> {
+        let endpoints: Vec<_> = endpoints.into_iter().take(caps::ENDPOINTS + 1).map(Into::into).collect();
+        Ok(Admin { endpoints: addresses(&endpoints)?, deadline: caps::ADMIN })
+    }
+
+    /// How long a call may take: 10 s if not set, at most an hour.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline.min(caps::DEADLINE_MAX);
+        self
+    }
+
+    /// Makes one cluster of nodes that belong to none yet. Sent again with the same nodes, it finishes what was interrupted.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] where a node belongs to a cluster with other members; [`ErrorKind::Unavailable`] where a node
+    /// cannot be reached.
+    pub async fn cluster_init(&self, new: NewCluster) -> Result<MadeCluster, Error> {
+        let request = v1::ClusterInitRequest {
+            nodes: addresses(&new.nodes)?,
+            name: new.name.unwrap_or_default(),
+            shards: new.shards.unwrap_or(0),
+            replicas: new.replicas.unwrap_or(0),
+        };
+        let made = self.call(request, async |mut admin, request| admin.cluster_init(request).await).await?;
+        let v1::ClusterInitResponse { cluster_id, name, nodes, shards } = made;
+        Ok(MadeCluster { cluster_id: cluster_id.to_vec(), name, nodes, shards })
+    }
+
+    /// What every node says of itself and its shards.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unavailable`] where no node answers, or none belongs to a cluster.
+    pub async fn status(&self) -> Result<ClusterStatus, Error> {
+        let request = v1::ClusterStatusRequest {};
+        let status = self.call(request, async |mut admin, request| admin.cluster_status(request).await).await?;
+        Ok(status.into())
+    }
+
+    /// Puts policies in force; returns once every shard enforces the new set.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where a policy is wrong, then nothing was applied; [`ErrorKind::Conflict`] where another version
+    /// is in force than was expected. After a [`ErrorKind::Deadline`] it may have been applied: applying the same again is safe.
+    pub async fn policy_apply(&self, apply: Apply) -> Result<Applied, Error> {
+        let request = v1::PolicyApplyRequest {
+            policies: apply.policies.iter().map(convert::policy_to_wire).collect(),
+            prune: apply.prune,
+            expected_version: apply.expected_version.map_or(0, |version| version.0),
+            dry_run: apply.dry_run,
+        };
+        Ok(applied(self.call(request, async |mut admin, request| admin.policy_apply(request).await).await?))
+    }
+
+    /// All policies in force.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    pub async fn policy_list(&self) -> Result<PolicySet, Error> {
+        let request = v1::PolicyListRequest {};
+        let list = self.call(request, async |mut admin, request| admin.policy_list(request).await).await?;
+        convert::policy_set_from_wire(&list.policies.unwrap_or_default()).map_err(|e| malformed(&e))
+    }
+
+    /// One policy, and the version of the set that it is in.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where no policy has that name.
+    pub async fn policy_get(&self, name: &str) -> Result<(Policy, PolicyVersion), Error> {
+        let request = v1::PolicyGetRequest { name: name.to_owned() };
+        let got = self.call(request, async |mut admin, request| admin.policy_get(request).await).await?;
+        let policy = convert::policy_from_wire(&got.policy.unwrap_or_default()).map_err(|e| malformed(&e))?;
+        Ok((policy, PolicyVersion(got.version)))
+    }
+
+    /// Takes policies away, and their keys' states with them; all that are named, or none.
+    ///
+    /// # Errors
+    /// [`ErrorKind::NotFound`] where a name is not in force; [`ErrorKind::Conflict`] where another version is in force than was
+    /// expected.
+    pub async fn policy_remove(
+        &self,
+        names: &[&str],
+        expected_version: Option<PolicyVersion>,
+    ) -> Result<Applied, Error> {
+        let request = v1::PolicyRemoveRequest {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            expected_version: expected_version.map_or(0, |version| version.0),
+        };
+        Ok(applied(self.call(request, async |mut admin, request| admin.policy_remove(request).await).await?))
+    }
+
+    /// Asks one node after another, round and round until the deadline, as long as that may help.
+    async fn call<Q: Clone, A>(
+        &self,
+        request: Q,
+        call: impl AsyncFn(AdminClient<Channel>, tonic::Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Error> {
+        let deadline = Instant::now() + self.deadline;
+        let mut chance = Chance::seeded(rand::rngs::SysRng.try_next_u64().unwrap_or_default());
+        let mut tried: Vec<String> = Vec::new();
+        let mut kind = ErrorKind::Unavailable;
+        for round in 1_u32.. {
+            tried.clear();
+            for address in &self.endpoints {
+                let status = match self.ask(address, deadline, &request, &call).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(Refused::Status(status)) => status,
+                    Err(Refused::Unreachable(why)) => {
+                        tried.push(format!("{address}: {why}"));
+                        continue;
+                    }
+                };
+                if status.code() != Code::Unavailable {
+                    return Err(refused(status, address, self.deadline));
+                }
+                kind = ErrorKind::NoLeader;
+                tried.push(format!("{address}: {}", status.message()));
+            }
+            let again = Instant::now() + chance.wait(round + 3);
+            // Nobody listens at all: whoever waits for nodes to start says so with a longer deadline, and sees it at once.
+            if again >= deadline || (kind == ErrorKind::Unavailable && round >= caps::ADMIN_ROUNDS) {
+                break;
+            }
+            sleep_until(again).await;
+        }
+        let text = match kind {
+            ErrorKind::NoLeader => {
+                format!("no node could do it ({}); try again, or look at the cluster's status", tried.join("; "))
+            }
+            _ => format!("no node can be reached ({}); check the endpoints, and that the nodes run", tried.join("; ")),
+        };
+        Err(Error::new(kind, text))
+    }
+
+    async fn ask<Q: Clone, A>(
+        &self,
+        address: &str,
+        deadline: Instant,
+        request: &Q,
+        call: &impl AsyncFn(AdminClient<Channel>, tonic::Request<Q>) -> Result<Response<A>, Status>,
+    ) -> Result<A, Refused> {
+        let channel = match timeout_at(deadline, channel(address)).await {
+            Ok(connected) => connected.map_err(|why| Refused::Unreachable(why.to_string()))?,
+            Err(_) => return Err(Refused::Unreachable("no answer in time".to_owned())),
+        };
+        let mut request = tonic::Request::new(request.clone());
+        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+        let client = AdminClient::new(channel)
+            .max_decoding_message_size(caps::ADMIN_BYTES)
+            .max_encoding_message_size(caps::ADMIN_BYTES);
+        match timeout_at(deadline, call(client, request)).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(Refused::Status(status)),
+            Err(_) => Err(Refused::Status(Status::deadline_exceeded(""))),
+        }
+    }
+}
+
+enum Refused {
+    Unreachable(String),
+    Status(Status),
+}
+
+fn refused(status: Status, address: &str, deadline: Duration) -> Error {
+    let kind = match status.code() {
+        Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
+        Code::NotFound => ErrorKind::NotFound,
+        Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => ErrorKind::Conflict,
+        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Forbidden,
+        Code::ResourceExhausted => ErrorKind::Overloaded,
+        Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Deadline,
+        Code::Unimplemented | Code::Ok => ErrorKind::Protocol,
+        _ => ErrorKind::Unknown,
+    };
+    let text = match (kind, status.message()) {
+        (ErrorKind::Deadline, "" | "Timeout expired") => {
+            format!(
+                "{address} did not finish within {deadline:?}; it may still be done: look, then try again with more time"
+            )
+        }
+        (ErrorKind::Protocol, message) => format!("{address} does not know this call ({message}); check the versions"),
+        (_, "") => format!("{address} answered {:?}", status.code()),
+        (_, message) => message.to_owned(),
+    };
+    let may_have = matches!(kind, ErrorKind::Deadline | ErrorKind::Unknown);
+    Error::new(kind, text).charged(may_have).caused_by(status)
+}
+
+fn malformed(problem: &convert::Malformed) -> Error {
+    Error::new(ErrorKind::Protocol, format!("the node's answer means nothing ({problem}); check its version"))
+}
+
+fn applied(answer: v1::PolicyApplyResponse) -> Applied {
+    let change = |change: v1::PolicyChange| {
+        let kind = match change.kind() {
+            v1::policy_change::Kind::Unchanged => Change::Unchanged,
+            v1::policy_change::Kind::Added => Change::Added,
+            v1::policy_change::Kind::Changed => Change::Changed,
+            v1::policy_change::Kind::Removed => Change::Removed,
+        };
+        (change.name, kind)
+    };
+    Applied {
+        version: PolicyVersion(answer.version),
+        changes: answer.changes.into_iter().map(change).collect(),
+        warnings: answer.warnings,
+    }
+}

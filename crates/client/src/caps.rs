@@ -1,0 +1,72 @@
+//! Every maximum and every span of time of the client, in one place, with the relations between them asserted.
+//!
+//! What the cluster bounds (keys, costs, limits of a check, commands of a frame) is in [`quorate_core::caps`]; the client
+//! refuses it before it is sent.
+
+use std::time::Duration;
+
+pub(crate) use quorate_core::caps::{COMMANDS_PER_FRAME, KEY_BYTES, LIMITS_PER_CHECK, POLICY_NAME_BYTES, SESSION_SPAN};
+
+/// Frames of one shard that are under way at once. What comes meanwhile is packed into the next: more frames cost more
+/// messages, fewer leave the leader idle for a round trip.
+pub(crate) const FRAMES_IN_FLIGHT: usize = 3;
+/// Commands that wait for one shard; one more is refused as overloaded.
+pub(crate) const QUEUED_COMMANDS: usize = 16 * COMMANDS_PER_FRAME;
+/// Bytes of keys that wait for one shard; one more is refused as overloaded.
+pub(crate) const QUEUED_BYTES: usize = 8 << 20;
+/// Bytes of keys in one frame: a message stays well below gRPC's usual 4 MiB.
+pub(crate) const FRAME_BYTES: usize = 1 << 20;
+/// Frames handed to one node's stream that the connection has not taken yet.
+pub(crate) const STREAM_FRAMES: usize = 64;
+/// Events that wait for the engine; the streams wait with it.
+pub(crate) const EVENTS: usize = 1024;
+/// Events that the engine takes at once, before it packs the next frames.
+pub(crate) const EVENTS_AT_ONCE: usize = 256;
+/// Checks of one `check_many`.
+pub(crate) const CHECKS_AT_ONCE: usize = QUEUED_COMMANDS;
+/// Endpoints that a client can be given.
+pub(crate) const ENDPOINTS: usize = 64;
+/// Shards of a topology.
+pub(crate) const SHARDS: usize = 4096;
+/// Nodes of a topology.
+pub(crate) const NODES: usize = 1024;
+/// Names remembered as not in the policy set in force, so that a wrong one costs its wait once.
+pub(crate) const UNKNOWN_NAMES: usize = 256;
+
+/// How long a check waits for its decision, unless set.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
+/// The longest deadline that can be set.
+pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(3600);
+/// How long `connect` looks for a topology, unless set.
+pub(crate) const CONNECT: Duration = Duration::from_secs(5);
+/// How long one attempt at a connection may take.
+pub(crate) const DIAL: Duration = Duration::from_secs(1);
+/// A reservation's life, unless set.
+pub(crate) const RESERVATION: Duration = Duration::from_secs(60);
+/// How long the opening or closing of a session may take, before it is done again.
+pub(crate) const ERRAND: Duration = Duration::from_secs(1);
+/// How long an admin call may take, unless set: applying policies waits for every shard.
+pub(crate) const ADMIN: Duration = Duration::from_secs(10);
+/// Rounds over all endpoints after which an admin call gives up where nobody listens.
+pub(crate) const ADMIN_ROUNDS: u32 = 3;
+/// Bytes of an admin message.
+pub(crate) const ADMIN_BYTES: usize = 64 << 20;
+/// How long `close` waits for what is under way.
+pub(crate) const CLOSE: Duration = Duration::from_secs(1);
+/// The first backoff; each further one may be twice as long.
+pub(crate) const BACKOFF_FIRST: Duration = Duration::from_millis(5);
+/// The longest backoff.
+pub(crate) const BACKOFF_MAX: Duration = Duration::from_millis(250);
+/// A frame without an answer for that long makes the client ask another node who leads.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
+/// A stream that owes an answer and says nothing for that long is broken off.
+pub(crate) const SILENCE: Duration = Duration::from_millis(1500);
+/// How long a check of a policy that is not known waits for a newer policy set: it may have been applied a moment ago.
+pub(crate) const POLICY_GRACE: Duration = Duration::from_millis(250);
+
+const _: () = assert!(FRAMES_IN_FLIGHT <= STREAM_FRAMES && (FRAMES_IN_FLIGHT as u64) < SESSION_SPAN);
+const _: () = assert!(LIMITS_PER_CHECK * KEY_BYTES <= FRAME_BYTES && FRAME_BYTES <= QUEUED_BYTES);
+const _: () = assert!(PATIENCE.as_micros() < SILENCE.as_micros());
+const _: () =
+    assert!(BACKOFF_FIRST.as_micros() < BACKOFF_MAX.as_micros() && BACKOFF_MAX.as_micros() < DEADLINE.as_micros());
+const _: () = assert!(RESERVATION.as_micros() <= quorate_core::caps::RESERVATION.0 as u128);

@@ -1,0 +1,381 @@
+//! The handle that a service holds: from a call to the queue of the shard that decides it, and back.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorate_core::{Answer, PlaceAnswer, PolicySet, ShardId, Span};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+use crate::builder::ClientBuilder;
+use crate::caps;
+use crate::charge::Charge;
+use crate::check::{Check, CheckMany};
+use crate::engine::Shared;
+use crate::error::{Error, ErrorKind};
+use crate::operations::{Refund, Reset};
+use crate::pack::Operation;
+use crate::question::{Limit, Question, limit};
+use crate::queue::{Failure, Queue, Slot};
+use crate::reservation::Reserve;
+use crate::routes::Routes;
+use crate::topology::Topology;
+
+/// Asks limits of a Quorate cluster.
+///
+/// Cheap to clone: all clones share their connections, their sessions and what they know of the cluster. Calls from many
+/// tasks are packed into few messages by themselves.
+///
+/// When the last clone is dropped, or one is [closed](Self::close), its background tasks end.
+///
+/// ```no_run
+/// # async fn f() -> Result<(), quorate_client::Error> {
+/// use quorate_client::Client;
+/// let client = Client::builder().endpoints(["127.0.0.1:7600"]).connect().await?;
+/// if client.check("per-user", "alice").cost(3).await?.allowed {
+///     // serve alice
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    shared: Shared,
+    pub(crate) deadline: Duration,
+    /// Names that a policy set was found not to have, after waiting for a newer one.
+    unknown: Mutex<Unknown>,
+}
+
+#[derive(Default)]
+struct Unknown {
+    version: u64,
+    names: HashSet<String>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let topology = self.topology();
+        f.debug_struct("Client").field("cluster", &topology.cluster_name).field("epoch", &topology.epoch).finish()
+    }
+}
+
+impl Client {
+    /// Begins to make a client.
+    pub fn builder() -> ClientBuilder {
+        ClientBuilder::default()
+    }
+
+    /// Asks one limit, at a cost of 1 unless set: `client.check("per-user", user).await`.
+    ///
+    /// The key names whom the limit is applied to: 1 to 1024 bytes. A part of it in `{braces}` decides which shard holds it.
+    pub fn check<'a>(&'a self, policy: &'a str, key: impl Into<String>) -> Check<'a> {
+        Check::new(self, limit(policy, key).into())
+    }
+
+    /// Asks several limits at once, 1 to 16: all of them grant and are charged together, or none is. Their keys have to fall
+    /// to one shard, which hash tags do: write the part that they share in braces, as in `{acme}` and `{acme}/7`.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// use quorate_client::limit;
+    /// let decision = client.check_all([limit("tenant", "{acme}"), limit("user", "{acme}/7").cost(2)]).await?;
+    /// # drop(decision); Ok(()) }
+    /// ```
+    pub fn check_all<'a>(&'a self, limits: impl IntoIterator<Item = Limit<'a>>) -> Check<'a> {
+        Check::new(self, limits.into_iter().collect())
+    }
+
+    /// Asks many independent questions, and costs less than asking them one by one. Each is decided for itself; the results
+    /// are in the order of the questions. At most 16,384.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// use quorate_client::limit;
+    /// for result in client.check_many([limit("per-user", "alice"), limit("per-user", "bob").cost(2)]).await {
+    ///     println!("{}", result?.allowed);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn check_many<'a, Q: Into<Question<'a>>>(&'a self, questions: impl IntoIterator<Item = Q>) -> CheckMany<'a> {
+        // One more than may be asked is enough to be refused.
+        CheckMany::new(self, questions.into_iter().take(caps::CHECKS_AT_ONCE + 1).map(Into::into).collect())
+    }
+
+    /// Answers as the check would, and charges nothing.
+    pub fn peek<'a>(&'a self, policy: &'a str, key: impl Into<String>) -> Check<'a> {
+        Check::new(self, Question::from(limit(policy, key)).peek())
+    }
+
+    /// Makes a key as good as new.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// client.reset("per-user", "alice").await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn reset<'a>(&'a self, policy: &'a str, key: impl Into<String>) -> Reset<'a> {
+        Reset::new(self, limit(policy, key))
+    }
+
+    /// Gives a charge back: a [`Decision`](crate::Decision), or a [`Charge`] taken out of one. Answers how many of its limits
+    /// were changed: what time has given back already is not given back twice.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// let decision = client.check("per-user", "alice").await?;
+    /// let given_back = client.refund(decision).await?;
+    /// assert!(given_back <= 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn refund(&self, charge: impl Into<Charge>) -> Refund<'_> {
+        Refund::new(self, charge.into())
+    }
+
+    /// As [`check`](Self::check), with a charge that can be corrected afterwards, once: see [`Reservation`](crate::Reservation).
+    /// Not for leaky buckets.
+    pub fn reserve<'a>(&'a self, policy: &'a str, key: impl Into<String>) -> Reserve<'a> {
+        Reserve::new(self, limit(policy, key).into())
+    }
+
+    /// As [`check_all`](Self::check_all), with a charge that can be corrected afterwards, once.
+    pub fn reserve_all<'a>(&'a self, limits: impl IntoIterator<Item = Limit<'a>>) -> Reserve<'a> {
+        Reserve::new(self, limits.into_iter().collect())
+    }
+
+    /// The policies in force, as far as this client knows.
+    ///
+    /// ```no_run
+    /// # fn f(client: quorate_client::Client) {
+    /// for policy in client.policies().policies {
+    ///     println!("{}: {}", policy.name, policy.algorithm.name());
+    /// }
+    /// # }
+    /// ```
+    pub fn policies(&self) -> PolicySet {
+        self.inner.shared.routes.load().as_ref().map(|routes| routes.policies.set.clone()).unwrap_or_default()
+    }
+
+    /// The cluster as this client knows it now.
+    pub fn topology(&self) -> Arc<Topology> {
+        self.inner.shared.routes.load().as_ref().map(|routes| routes.topology.clone()).unwrap_or_default()
+    }
+
+    /// Closes this client and all its clones: what waits is refused, what is under way is awaited for up to a second, then
+    /// the sessions are ended. Returns when that is done. A client that is dropped does the same in the background.
+    pub async fn close(self) {
+        let (closed, wait) = oneshot::channel();
+        if self.inner.shared.close.send(closed).await.is_ok() {
+            // Closed by a clone already: the sender is dropped then.
+            drop(wait.await);
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn new(shared: Shared, deadline: Duration) -> Inner {
+        Inner { shared, deadline, unknown: Mutex::default() }
+    }
+
+    /// Puts a validated check in line, or answers its slot at once.
+    pub(crate) fn submit(&self, question: &mut Question<'_>, slot: Slot) {
+        match self.route(question) {
+            Ok((routes, queue)) => queue.check(question, routes.policies.set.version.0, slot),
+            Err(failure) => slot.answer(Err(failure)),
+        }
+    }
+
+    fn route(&self, question: &mut Question<'_>) -> Result<(Arc<Routes>, Arc<Queue>), Failure> {
+        let routes = self.shared.routes.load_full().ok_or_else(|| Failure::Final(Error::closed()))?;
+        question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(&routes, &name)))?;
+        let shard = one_shard(&routes, question).map_err(Failure::Final)?;
+        let queue = routes.queue(shard).cloned();
+        let queue = queue.ok_or_else(|| {
+            Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard"))
+        })?;
+        Ok((routes, queue))
+    }
+
+    /// Asks a validated question, again where its way has changed before anything was executed.
+    pub(crate) async fn ask(&self, question: &mut Question<'_>, deadline: Instant) -> Result<PlaceAnswer, Error> {
+        self.until_final(deadline, || {
+            let (slot, outcome) = Slot::one(deadline);
+            self.submit(question, slot);
+            outcome
+        })
+        .await
+    }
+
+    /// The same for what names policies and keys, and is not a check: a reservation of that life, or a reset if it has none.
+    pub(crate) async fn operate(
+        &self,
+        question: &mut Question<'_>,
+        deadline: Instant,
+        ttl: Option<Span>,
+    ) -> Result<PlaceAnswer, Error> {
+        self.until_final(deadline, || {
+            let (slot, outcome) = Slot::one(deadline);
+            match self.route(question) {
+                Ok((routes, queue)) => {
+                    let operation = match ttl {
+                        Some(ttl) => Operation::Reserve { question, ttl },
+                        None => Operation::Reset(question),
+                    };
+                    queue.operation(&operation, routes.policies.set.version.0, slot);
+                }
+                Err(failure) => slot.answer(Err(failure)),
+            }
+            outcome
+        })
+        .await
+    }
+
+    /// Undoes or corrects what was charged under that key.
+    pub(crate) async fn operate_at(
+        &self,
+        key: &[u8],
+        deadline: Instant,
+        operation: Operation<'_, '_>,
+    ) -> Result<PlaceAnswer, Error> {
+        self.until_final(deadline, || {
+            let (slot, outcome) = Slot::one(deadline);
+            let routes = self.shared.routes.load();
+            match routes.as_ref().and_then(|routes| Some((routes, routes.queue(routes.shard_of(key))?))) {
+                Some((routes, queue)) => queue.operation(&operation, routes.policies.set.version.0, slot),
+                None => slot.answer(Err(Failure::Final(Error::closed()))),
+            }
+            outcome
+        })
+        .await
+    }
+
+    async fn until_final(
+        &self,
+        deadline: Instant,
+        mut submit: impl FnMut() -> oneshot::Receiver<crate::queue::Outcome>,
+    ) -> Result<PlaceAnswer, Error> {
+        loop {
+            let seen = self.changes();
+            let failure = match submit().await {
+                Ok(Ok(answer)) => return Ok(answer),
+                Ok(Err(failure)) => failure,
+                Err(_) => return Err(Error::abandoned()),
+            };
+            match failure {
+                Failure::Final(error) => return Err(error),
+                Failure::Moved(error) => self.changed_since(seen, deadline, error).await?,
+            }
+        }
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        *self.shared.changes.borrow()
+    }
+
+    /// Waits until the routes are newer, as long as that may help against this error.
+    pub(crate) async fn changed_since(&self, seen: u64, deadline: Instant, error: Error) -> Result<(), Error> {
+        let mut until = deadline;
+        if error.kind() == ErrorKind::UnknownPolicy {
+            if self.is_known_as_unknown(&error) {
+                return Err(error);
+            }
+            until = until.min(Instant::now() + caps::POLICY_GRACE);
+        }
+        let mut changes = self.shared.changes.clone();
+        match timeout_at(until, changes.wait_for(|changes| *changes > seen)).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(Error::closed()),
+            Err(_) => {
+                self.remember_as_unknown(&error);
+                Err(error)
+            }
+        }
+    }
+
+    fn is_known_as_unknown(&self, error: &Error) -> bool {
+        let unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        unknown.version == self.version() && unknown.names.contains(&error.to_string())
+    }
+
+    fn remember_as_unknown(&self, error: &Error) {
+        if error.kind() != ErrorKind::UnknownPolicy {
+            return;
+        }
+        let version = self.version();
+        let mut unknown = self.unknown.lock().unwrap_or_else(PoisonError::into_inner);
+        if unknown.version != version || unknown.names.len() >= caps::UNKNOWN_NAMES {
+            *unknown = Unknown { version, names: HashSet::new() };
+        }
+        unknown.names.insert(error.to_string());
+    }
+
+    fn version(&self) -> u64 {
+        self.shared.routes.load().as_ref().map_or(0, |routes| routes.policies.set.version.0)
+    }
+
+    /// From now on.
+    pub(crate) fn deadline(&self, set: Option<Duration>) -> Instant {
+        Instant::now() + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
+    }
+}
+
+fn unknown_policy(routes: &Routes, name: &str) -> Error {
+    let names = || routes.policies.set.policies.iter().map(|policy| policy.name.as_str());
+    let near = names().min_by_key(|other| distance(name, other)).filter(|other| distance(name, other) <= 2);
+    let hint = match near {
+        Some(near) => format!("did you mean {near:?}?"),
+        None => "list the policies in force, or apply it first".to_owned(),
+    };
+    let text = format!("policy {name:?} is not in force in policy set {}; {hint}", routes.policies.set.version);
+    Error::new(ErrorKind::UnknownPolicy, text)
+}
+
+/// Where two names first differ counted from either end: enough to find a slip, without a dictionary.
+fn distance(a: &str, b: &str) -> usize {
+    let prefix = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a.as_bytes()[prefix..], &b.as_bytes()[prefix..]);
+    let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
+    a.len().max(b.len()) - suffix
+}
+
+fn one_shard(routes: &Routes, question: &Question<'_>) -> Result<ShardId, Error> {
+    let mut limits = question.limits.iter();
+    let Some(first) = limits.next() else { return Err(Error::invalid("a check has to name at least one limit")) };
+    let shard = routes.shard_of(first.key.as_bytes());
+    match limits.find(|limit| routes.shard_of(limit.key.as_bytes()) != shard) {
+        None => Ok(shard),
+        Some(other) => Err(Error::invalid(format!(
+            "the keys {:?} ({}) and {:?} ({}) fall to different shards, and one check cannot charge both; give them a hash tag: \
+             write the part that they share in braces, as in {{acme}} and {{acme}}/7",
+            first.key, first.policy, other.key, other.policy
+        ))),
+    }
+}
+
+/// The decision in an answer to a check or a reservation.
+pub(crate) fn decision(answer: PlaceAnswer, question: &mut Question<'_>) -> Result<crate::Decision, Error> {
+    match answer.answer {
+        Answer::Decision(core) => Ok(crate::Decision::new(answer.receipt, core, question)),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// An answer of another kind than the command's.
+pub(crate) fn unexpected(answer: &Answer) -> Error {
+    let text = format!("the node answered with something else than was asked for ({answer:?}); check its version");
+    Error::new(ErrorKind::Protocol, text).charged(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slip_is_near() {
+        assert!(distance("per-user", "per-usr") <= 2 && distance("per-user", "per-user") == 0);
+        assert!(distance("per-user", "tenant") > 2);
+    }
+}

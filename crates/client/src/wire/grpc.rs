@@ -1,0 +1,87 @@
+//! The wire over tonic: one connection for each node's frames, one for the topology.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+use quorate_proto::v1;
+use quorate_proto::v1::checks_client::ChecksClient;
+use quorate_proto::v1::topology_client::TopologyClient;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+use super::{Incoming, Wire, WireError};
+use crate::caps;
+
+/// A dead peer is noticed by a ping after that long, unanswered for as long again.
+const KEEPALIVE: Duration = Duration::from_secs(2);
+/// Room for a topology of 4,096 shards and as many policies.
+const MESSAGE_BYTES: usize = 16 << 20;
+
+/// Reaches nodes over gRPC.
+#[derive(Debug, Default)]
+pub(crate) struct Grpc;
+
+/// A connection to a node.
+pub(crate) async fn channel(address: &str) -> Result<Channel, WireError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|e| WireError::new(text(&e)))?
+        .connect_timeout(caps::DIAL)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEPALIVE)
+        .keep_alive_timeout(KEEPALIVE)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(4 << 20)
+        .initial_connection_window_size(8 << 20);
+    endpoint.connect().await.map_err(|e| WireError::new(text(&e)))
+}
+
+impl Wire for Grpc {
+    fn watch(&self, address: &str) -> BoxFuture<'static, Result<Incoming<v1::TopologyUpdate>, WireError>> {
+        let address = address.to_owned();
+        async move {
+            let mut client = TopologyClient::new(channel(&address).await?).max_decoding_message_size(MESSAGE_BYTES);
+            let updates = client.watch(v1::WatchTopologyRequest {}).await.map_err(|e| refused(&e))?;
+            Ok(updates.into_inner().map(|update| update.map_err(|e| refused(&e))).boxed())
+        }
+        .boxed()
+    }
+
+    fn frames(
+        &self,
+        address: &str,
+        frames: mpsc::Receiver<v1::Frame>,
+    ) -> BoxFuture<'static, Result<Incoming<v1::FrameAnswer>, WireError>> {
+        let address = address.to_owned();
+        async move {
+            let mut client = ChecksClient::new(channel(&address).await?).max_decoding_message_size(MESSAGE_BYTES);
+            let answers = client.frames(ReceiverStream::new(frames)).await.map_err(|e| refused(&e))?;
+            Ok(answers.into_inner().map(|answer| answer.map_err(|e| refused(&e))).boxed())
+        }
+        .boxed()
+    }
+}
+
+fn refused(status: &Status) -> WireError {
+    match status.message() {
+        "" => WireError::new(text(status)),
+        message => WireError::new(message),
+    }
+}
+
+/// An error and what lies beneath it, each cause once: tonic's own text is only "transport error".
+pub(crate) fn text(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut parts: Vec<String> = vec![error.to_string()];
+    let mut next = error.source();
+    while let Some(source) = next {
+        let part = source.to_string();
+        if parts.last().is_none_or(|last| !last.contains(&part)) {
+            parts.push(part);
+        }
+        next = source.source();
+    }
+    parts.retain(|part| part != "transport error");
+    parts.join(": ")
+}
