@@ -31,7 +31,7 @@ pub use command::{Batch, Bounds, Charge, Check, Command, FrameId, Group, Limit};
 pub use digest::Digest;
 pub use ids::{Epoch, GroupId, Index, NodeId, PolicyId, PolicyVersion, Position, Sequence, SessionId, ShardId, Term};
 pub use key::{Fingerprint, RingSecret, TableSecret};
-pub use limit::{Entries, HeldBucket, Hold, SlidingLog, State, migrate, refund, settle};
+pub use limit::{Entries, HeldBucket, Hold, SlidingLog, State, migrate, overrun, refund, settle};
 pub use policy::{Algorithm, FieldProblem, Mode, OnFull, OnUnavailable, Policy, PolicyProblems, PolicySet};
 pub use ring::{Arc, Ring, RingError};
 pub use shard::{Shard, Usage};

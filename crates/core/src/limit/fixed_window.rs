@@ -65,8 +65,9 @@ impl FixedWindow {
         Used { used: state.used.saturating_sub(units), ..state }
     }
 
-    pub(super) fn as_new_at(self, state: Used) -> Stamp {
-        if state.used == 0 { Stamp(0) } else { Stamp((state.window + 1) * self.window) }
+    /// In microseconds; 0 if it is as good as new already.
+    pub(super) fn as_new_us(self, state: Used) -> i128 {
+        if state.used == 0 { 0 } else { (i128::from(state.window) + 1) * i128::from(self.window) }
     }
 
     /// What was used in the current window counts as charged at t, in the new rule's window.

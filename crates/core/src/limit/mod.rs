@@ -28,8 +28,9 @@ use pace::Pace;
 use sliding_counter::{Counts, SlidingCounter};
 use token_bucket::{Filling, TokenBucket};
 pub use token_bucket::{HeldBucket, Hold};
-pub use undo::{refund, settle};
+pub use undo::{overrun, refund, settle};
 
+use crate::caps::LONGEST_US;
 use crate::ids::Position;
 use crate::policy::{Algorithm, Policy};
 use crate::units::{Cost, Rate, Span, Stamp};
@@ -128,25 +129,25 @@ impl State {
 
     /// Whether it is as good as new at t: nobody could tell if it were dropped.
     pub fn is_new(&self, algorithm: &Algorithm, t: Stamp) -> bool {
-        self.as_new_us(algorithm) <= i128::from(t.0)
+        self.as_new_at(algorithm) <= t
     }
 
     /// The first microsecond from which it is as good as new if nobody asks again; 0 if it is already, whatever the time.
-    /// At most 2^62, where the waits of a debt can end later: it is for ordering, [`State::is_new`] for telling.
+    /// Where that is beyond 2^62, which no logical time passes, it is 2^62 + 1.
     pub fn as_new_at(&self, algorithm: &Algorithm) -> Stamp {
-        Stamp(exact::span(self.as_new_us(algorithm)).0)
+        Stamp(self.as_new_us(algorithm).min(i128::from(LONGEST_US) + 1) as i64)
     }
 
     fn as_new_us(&self, algorithm: &Algorithm) -> i128 {
         match (algorithm, self) {
             (&Algorithm::FixedWindow { limit, window }, State::FixedWindow { .. }) => {
-                FixedWindow { limit, window: window.0 }.as_new_at(self.used()).0.into()
+                FixedWindow { limit, window: window.0 }.as_new_us(self.used())
             }
             (&Algorithm::SlidingCounter { limit, window }, State::SlidingCounter { .. }) => {
-                SlidingCounter { limit, window: window.0 }.as_new_at(self.counts()).0.into()
+                SlidingCounter { limit, window: window.0 }.as_new_us(self.counts())
             }
             (&Algorithm::SlidingLog { limit, window }, State::SlidingLog(log)) => {
-                sliding_log::Rule { limit, window: window.0 }.as_new_at(log).0.into()
+                sliding_log::Rule { limit, window: window.0 }.as_new_us(log)
             }
             (&Algorithm::TokenBucket { capacity, refill }, State::TokenBucket { full_at }) => {
                 token_bucket(capacity, refill).0.microsecond(*full_at)

@@ -87,7 +87,7 @@ impl SlidingCounter {
         Standing {
             limit: self.limit,
             remaining: self.limit.saturating_sub(self.estimate_up(state, t)),
-            reset_after: Span(self.as_new_at(state).0.saturating_sub(t.0).max(0)),
+            reset_after: span(self.as_new_us(state) - i128::from(t.0)),
         }
     }
 
@@ -101,12 +101,14 @@ impl SlidingCounter {
         }
     }
 
-    pub(super) fn as_new_at(self, state: Counts) -> Stamp {
-        match state {
-            Counts { curr: 0, prev: 0, .. } => Stamp(0),
-            Counts { curr: 0, window, .. } => Stamp((window + 1) * self.window),
-            Counts { window, .. } => Stamp((window + 2) * self.window),
-        }
+    /// In microseconds; 0 if it is as good as new already.
+    pub(super) fn as_new_us(self, state: Counts) -> i128 {
+        let windows = match state {
+            Counts { curr: 0, prev: 0, .. } => return 0,
+            Counts { curr: 0, .. } => 1,
+            _ => 2,
+        };
+        (i128::from(state.window) + windows) * i128::from(self.window)
     }
 
     /// With another window, the estimate rounded up becomes what was used in the new rule's window; else all stays.

@@ -47,8 +47,9 @@ impl Rule {
         at > self.gone(t) && log.take(at, units)
     }
 
-    pub(super) fn as_new_at(self, log: &SlidingLog) -> Stamp {
-        if log.is_empty() { Stamp(0) } else { Stamp(log.newest().0 + self.window) }
+    /// In microseconds; 0 if it is as good as new already.
+    pub(super) fn as_new_us(self, log: &SlidingLog) -> i128 {
+        if log.is_empty() { 0 } else { i128::from(log.newest().0) + i128::from(self.window) }
     }
 
     /// What still counts at t stays, and counts by the new window from then on.

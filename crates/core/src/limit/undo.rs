@@ -40,7 +40,8 @@ pub fn refund(
 /// that changed anything.
 ///
 /// From its expiry on, all of it was used and nothing is corrected. What goes over is charged at t without asking; what falls
-/// short is given back: all of it by a token bucket, which has held it, and by the others what a refund would give.
+/// short is given back: all of it by a token bucket, which has held it, and by the others what a refund would give. For a
+/// charge that is gone there is [`overrun`].
 ///
 /// ```
 /// use quorate_core::{settle, Algorithm, Cost, Policy, Position, Span, Stamp, State};
@@ -64,17 +65,43 @@ pub fn settle(
     cost: Cost,
     actual: Cost,
 ) -> bool {
-    if t >= expires || matches!(policy.algorithm, Algorithm::LeakyBucket { .. }) {
-        return false;
+    let in_time = t < expires && !matches!(policy.algorithm, Algorithm::LeakyBucket { .. });
+    match policy.algorithm {
+        Algorithm::TokenBucket { .. } if in_time && is_held(state, t, receipt) => {
+            release(policy, state, t, receipt, actual)
+        }
+        Algorithm::TokenBucket { .. } => overrun(policy, state, t, expires, cost, actual),
+        _ if in_time && actual < cost => take_back(policy, state, t, at, cost.saturating_sub(actual), None),
+        _ => overrun(policy, state, t, expires, cost, actual),
     }
-    if let Algorithm::TokenBucket { .. } = policy.algorithm {
-        return (cost == Cost::ZERO || is_held(state, t, receipt)) && release(policy, state, t, receipt, actual);
+}
+
+/// What a settlement still does when the reservation's charge is gone, by a reset or a change of its policy: nothing is left
+/// to give back, but what was used beyond it is charged at t without asking. Whether it changed anything.
+///
+/// ```
+/// use quorate_core::{overrun, Algorithm, Cost, Policy, Span, Stamp, State};
+/// let policy = Policy::new("p", Algorithm::FixedWindow { limit: 5, window: Span(1_000_000) });
+/// let mut state = State::new(&policy.algorithm);
+/// let (now, expires, used) = (Stamp(7_500_000), Stamp(9_000_000), Cost::new(9).unwrap());
+/// assert!(overrun(&policy, &mut state, now, expires, Cost::ONE, used));
+/// assert_eq!(state, State::FixedWindow { window: 7, used: 8 });
+/// ```
+pub fn overrun(policy: &Policy, state: &mut State, t: Stamp, expires: Stamp, cost: Cost, actual: Cost) -> bool {
+    let over = actual.saturating_sub(cost);
+    match policy.algorithm {
+        _ if t >= expires || over == Cost::ZERO => return false,
+        Algorithm::LeakyBucket { .. } => return false,
+        Algorithm::TokenBucket { capacity, refill } => {
+            let rule = token_bucket(capacity, refill);
+            let filling = state.filling(rule, t);
+            let (full_at, live) = (rule.settled(filling, t, over), filling.live().len());
+            state.refill(full_at, live);
+        }
+        _ => {
+            state.charge(&policy.algorithm, t, over, None);
+        }
     }
-    if actual <= cost {
-        let less = cost.saturating_sub(actual);
-        return take_back(policy, state, t, at, less, None);
-    }
-    state.charge(&policy.algorithm, t, actual.saturating_sub(cost), None);
     true
 }
 
@@ -120,7 +147,7 @@ fn is_held(state: &State, t: Stamp, receipt: Position) -> bool {
     }
 }
 
-/// Ends a token bucket's hold at t, with `actual` used of it. A reservation of nothing holds nothing, but may have used something.
+/// Ends a token bucket's live hold at t, with `actual` used of it.
 fn release(policy: &Policy, state: &mut State, t: Stamp, receipt: Position, actual: Cost) -> bool {
     let Algorithm::TokenBucket { capacity, refill } = policy.algorithm else { return false };
     let rule = token_bucket(capacity, refill);
@@ -128,13 +155,11 @@ fn release(policy: &Policy, state: &mut State, t: Stamp, receipt: Position, actu
     let filling = state.filling(rule, t);
     let (full_at, live) = (filling.full_at(), filling.live().len());
     state.refill(full_at, live);
-    let mut ended = false;
     if let State::HeldBucket(bucket) = state {
         bucket.holds.retain(|hold| hold.id != receipt);
-        ended = bucket.holds.len() < live;
     }
     let filling = state.filling(rule, t);
     let (full_at, live) = (rule.settled(filling, t, actual), filling.live().len());
     state.refill(full_at, live);
-    ended || actual > Cost::ZERO
+    true
 }

@@ -209,9 +209,11 @@ impl Shard {
         self.sweep.note(as_new_at);
     }
 
-    /// Puts a state back that was taken and not changed.
+    /// Puts a state back that was taken and not charged. One that was brought up may have moved out before it was, so that only
+    /// this is left of it.
     pub(super) fn put_back(&mut self, wanted: &Wanted, state: State, had: Option<u8>) {
-        if had.is_some() && Table::is_moved_out(&state) {
+        let brought_up = had.is_some_and(|had| had != self.installed.generation(wanted.at));
+        if brought_up || (had.is_some() && Table::is_moved_out(&state)) {
             self.store(wanted, state, had);
         }
     }

@@ -1,7 +1,7 @@
 //! Taking charges back: refunds, settlements, resets.
 //!
-//! A charge made before its key was reset, or before its policy's algorithm, window or rate changed, is gone: neither a refund
-//! nor a settlement of it does anything.
+//! A charge made before its key was reset, or before its policy's algorithm, window or rate changed, is gone: a refund of it
+//! does nothing, and a settlement only charges what was used beyond it.
 
 use super::Shard;
 use super::check::Wanted;
@@ -21,8 +21,8 @@ impl Shard {
         let (t, at) = (self.stamp, self.past(at));
         let mut undone = 0;
         for charge in charges {
-            let changed = self.correct(charge, receipt, |policy, state| {
-                limit::refund(policy, state, t, receipt, at, charge.cost, charge.mark)
+            let changed = self.correct(charge, receipt, |policy, state, is_gone| {
+                !is_gone && limit::refund(policy, state, t, receipt, at, charge.cost, charge.mark)
             });
             undone += u16::from(changed);
         }
@@ -47,8 +47,9 @@ impl Shard {
         }
         let mut undone = 0;
         for (charge, &actual) in charges.iter().zip(actual) {
-            let changed = self.correct(charge, receipt, |policy, state| {
-                limit::settle(policy, state, t, receipt, at, expires, charge.cost, actual)
+            let changed = self.correct(charge, receipt, |policy, state, is_gone| match is_gone {
+                false => limit::settle(policy, state, t, receipt, at, expires, charge.cost, actual),
+                true => limit::overrun(policy, state, t, expires, charge.cost, actual),
             });
             undone += u16::from(changed);
         }
@@ -62,8 +63,9 @@ impl Shard {
         let key = Key { print, policy };
         let Some((generation, state)) = self.table.take(key) else { return Answer::Done };
         self.table.remove(key);
-        self.installed.leave(policy, generation);
+        // Brought up before it is counted out: the last key of a generation takes what is known of that generation with it.
         let state = self.installed.bring_up_owned(at, generation, state);
+        self.installed.leave(policy, generation);
         let until = state.as_new_at(&self.installed.policy(at).algorithm);
         if until > self.stamp {
             self.resets.put(key, Reset { at: position, until });
@@ -87,24 +89,22 @@ impl Shard {
         }
     }
 
-    /// Corrects the state that a charge went to, if the charge is not gone; whether that changed anything.
+    /// Corrects the state that a charge went to, the correction knowing whether the charge is gone; whether that changed anything.
     fn correct(
         &mut self,
         charge: &Charge,
         receipt: Position,
-        correction: impl FnOnce(&Policy, &mut State) -> bool,
+        correction: impl FnOnce(&Policy, &mut State, bool) -> bool,
     ) -> bool {
         let key = Key::of(charge);
         let Some(at) = self.installed.find(charge.policy) else { return false };
-        if self.installed.is_gone(at, receipt) || self.resets.is_gone(key, receipt) {
-            return false;
-        }
+        let is_gone = self.installed.is_gone(at, receipt) || self.resets.is_gone(key, receipt);
         let wanted = Wanted { at, key, cost: charge.cost };
         let (mut state, had) = match self.table.take(key) {
             Some((generation, state)) => (self.installed.bring_up_owned(at, generation, state), Some(generation)),
             None => (State::new(&self.installed.policy(at).algorithm), None),
         };
-        let changed = correction(self.installed.policy(at), &mut state);
+        let changed = correction(self.installed.policy(at), &mut state, is_gone);
         if changed {
             self.store(&wanted, state, had);
         } else {

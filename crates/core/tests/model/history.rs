@@ -5,13 +5,11 @@
 //! is checked in both by sitting idle: a microsecond earlier it must still be denied, and then granted. What is as good as new is
 //! dropped now and then, as a shard's sweep would.
 
-use quorate_core::{
-    Algorithm, Asked, Cost, Decision, Index, LimitAnswer, Mode, Peeked, Policy, PolicyId, Position, Span, Stamp, State,
-    caps, decide, migrate, peek, refund, settle,
-};
+use quorate_core::{Algorithm, Cost, Decision, LimitAnswer, Mode, Policy, PolicyId, Position, Span, Stamp, caps};
 
 use crate::law::{Charge, Limiter, Rule, Time};
 use crate::random::{self, KINDS, Kind, Random};
+use crate::subject::{Named, Subject, Undo};
 
 const KEYS: usize = 2;
 
@@ -46,17 +44,19 @@ struct Open {
 }
 
 struct Key {
-    state: State,
     law: Limiter,
     era: u64,
 }
 
-pub struct History {
+pub struct History<S> {
+    subject: S,
     random: Random,
     kinds: Vec<Kind>,
     policies: Vec<Policy>,
     keys: Vec<Vec<Key>>,
     now: i64,
+    /// What the clock says: the time, or something earlier.
+    stamp: i64,
     events: u64,
     open: Vec<Open>,
     /// Spans worth waiting, from the last answers.
@@ -114,9 +114,9 @@ fn same_course(old: &Algorithm, new: &Algorithm) -> bool {
     }
 }
 
-impl History {
+impl<S: Subject> History<S> {
     /// One policy of each kind named.
-    pub fn new(seed: u64, kinds: &[Kind], modes: bool) -> History {
+    pub fn new(seed: u64, kinds: &[Kind], modes: bool) -> Self {
         let mut random = Random(seed);
         let mut policies = Vec::new();
         for (i, kind) in kinds.iter().enumerate() {
@@ -128,11 +128,7 @@ impl History {
             assert_eq!(policy.validate(), Ok(()), "{policy:?}");
             policies.push(policy);
         }
-        let key = |policy: &Policy| Key {
-            state: State::new(&policy.algorithm),
-            law: Limiter::new(rule(&policy.algorithm)),
-            era: 0,
-        };
+        let key = |policy: &Policy| Key { law: Limiter::new(rule(&policy.algorithm)), era: 0 };
         let keys = policies.iter().map(|policy| (0..KEYS).map(|_| key(policy)).collect()).collect();
         let now = match random.up_to(9) {
             0 => 0,
@@ -142,7 +138,8 @@ impl History {
         };
         let story = policies.iter().map(|policy| format!("{policy:?}")).collect();
         let (kinds, open, waits) = (kinds.to_vec(), Vec::new(), Vec::new());
-        History { random, kinds, policies, keys, now, events: 0, open, waits, story }
+        let subject = S::new(&policies, KEYS);
+        History { subject, random, kinds, policies, keys, now, stamp: now, events: 0, open, waits, story }
     }
 
     /// One event, and everything compared after it.
@@ -184,8 +181,8 @@ impl History {
             // The clock steps back: the shard's time does not.
             _ => -(self.random.spread(1 << 42) as i64),
         };
-        let stamp = self.now.saturating_add(span).clamp(0, caps::LONGEST_US);
-        self.now = self.now.max(stamp);
+        self.stamp = self.now.saturating_add(span).clamp(0, caps::LONGEST_US);
+        self.now = self.now.max(self.stamp);
     }
 
     fn t(&self) -> Stamp {
@@ -210,7 +207,7 @@ impl History {
 
     fn check(&mut self, tally: &mut Tally, reserve: bool) {
         let several = self.policies.len() > 1;
-        let mut limits: Vec<(usize, usize, Cost)> = Vec::new();
+        let mut limits: Vec<Named> = Vec::new();
         for policy in 0..self.policies.len() {
             let leaky = self.kinds[policy] == Kind::LeakyBucket;
             if (several && self.random.one_in(2)) || (reserve && leaky) {
@@ -237,8 +234,8 @@ impl History {
             .push(format!("{} check {limits:?} peek {is_peek} max_delay {max_delay:?} expires {expires:?}", self.now));
 
         let peeked = self.look(&limits, self.t(), max_delay);
-        let receipt = Position { index: Index(self.events), place: 0 };
-        let decision = self.decide(&limits, is_peek, max_delay, expires.map(|expires| (receipt, expires)));
+        let (stamp, t, ttl) = (Stamp(self.stamp), self.t(), reserve.then_some(Span(ttl)));
+        let (receipt, decision) = self.subject.check(&self.policies, stamp, t, &limits, is_peek, max_delay, ttl);
         let untouched = |answer: &LimitAnswer| LimitAnswer { charged: false, mark: None, ..answer.clone() };
         if is_peek {
             assert_eq!(peeked, decision, "a peek answers as decide does when it is told to peek");
@@ -252,51 +249,15 @@ impl History {
         self.sit_out(&limits, &decision, max_delay, tally);
     }
 
-    fn decide(
-        &mut self,
-        limits: &[(usize, usize, Cost)],
-        is_peek: bool,
-        max_delay: Option<Span>,
-        reserve: Option<(Position, Stamp)>,
-    ) -> Decision {
-        let t = self.t();
-        let mut states: Vec<State> = limits.iter().map(|limit| self.keys[limit.0][limit.1].state.clone()).collect();
-        let before = states.clone();
-        let mut asked: Vec<Asked<'_>> = limits
-            .iter()
-            .zip(&mut states)
-            .enumerate()
-            .map(|(i, (limit, state))| Asked {
-                policy: &self.policies[limit.0],
-                state,
-                cost: limit.2,
-                ordinal: i as u16,
-            })
-            .collect();
-        let decision = decide(&mut asked, t, is_peek, max_delay, reserve);
-        for (i, ((before, after), limit)) in before.into_iter().zip(states).zip(limits).enumerate() {
-            let charged = decision.limits.iter().any(|answer| usize::from(answer.ordinal) == i && answer.charged);
-            assert!(charged || before == after, "a state is touched only where a limit is charged");
-            self.keys[limit.0][limit.1].state = after;
-        }
-        decision
-    }
-
-    fn look(&self, limits: &[(usize, usize, Cost)], t: Stamp, max_delay: Option<Span>) -> Decision {
-        let limits = limits.iter().enumerate().map(|(i, limit)| Peeked {
-            policy: &self.policies[limit.0],
-            state: &self.keys[limit.0][limit.1].state,
-            cost: limit.2,
-            ordinal: i as u16,
-        });
-        peek(&limits.collect::<Vec<_>>(), t, max_delay)
+    fn look(&self, limits: &[Named], t: Stamp, max_delay: Option<Span>) -> Decision {
+        self.subject.look(&self.policies, t, limits, max_delay)
     }
 
     /// The law's own decision, and every number beside it.
     #[allow(clippy::too_many_arguments, reason = "it is the whole check once more")]
     fn compare(
         &mut self,
-        limits: &[(usize, usize, Cost)],
+        limits: &[Named],
         decision: &Decision,
         is_peek: bool,
         max_delay: Option<Span>,
@@ -374,13 +335,7 @@ impl History {
     }
 
     /// A denied caller who waits alone is granted at retry_after, in the law and in the implementation, and not before.
-    fn sit_out(
-        &mut self,
-        limits: &[(usize, usize, Cost)],
-        decision: &Decision,
-        max_delay: Option<Span>,
-        tally: &mut Tally,
-    ) {
+    fn sit_out(&mut self, limits: &[Named], decision: &Decision, max_delay: Option<Span>, tally: &mut Tally) {
         let late = max_delay.map(|span| Time::from(span.0));
         let now = Time::from(self.now);
         let mut longest = Some(Span(0));
@@ -436,16 +391,14 @@ impl History {
         let (now, t) = (Time::from(self.now), self.t());
         self.story.push(format!("{} refund of {:?} {:?}", self.now, open.receipt, open.cost));
         let key = &mut self.keys[open.policy][open.key];
-        if open.era != key.era {
-            return;
-        }
         key.law.pass(now);
+        let undo = open.undo(key.era);
         let before = (key.law.remaining(), key.law.is_new());
-        key.law.refund(&open.law);
+        if !undo.gone {
+            key.law.refund(&open.law);
+        }
         let after = (key.law.remaining(), key.law.is_new());
-        let policy = &self.policies[open.policy];
-        let at = Stamp(open.law.at as i64);
-        let changed = refund(policy, &mut key.state, t, open.receipt, at, open.cost, open.mark);
+        let changed = self.subject.refund(&self.policies, t, &undo);
         assert!(changed || before == after, "a refund that changed something says so");
         tally.refunds += 1;
         tally.refunds_that_changed += u64::from(changed);
@@ -456,10 +409,6 @@ impl History {
         let Some(place) = self.open.iter().rposition(|open| open.law.expires.is_some()) else { return };
         let open = self.open.remove(place);
         let (now, t) = (Time::from(self.now), self.t());
-        let key = &mut self.keys[open.policy][open.key];
-        if open.era != key.era {
-            return;
-        }
         let actual = match self.random.up_to(8) {
             0 => 0,
             1 | 2 => open.cost.get() / 2,
@@ -472,11 +421,12 @@ impl History {
         };
         let actual = Cost::new(actual.min(caps::UNITS)).unwrap();
         self.story.push(format!("{} settle of {:?} {:?} at {actual:?}", self.now, open.receipt, open.cost));
+        let key = &mut self.keys[open.policy][open.key];
         key.law.pass(now);
-        key.law.settle(now, &open.law, actual.get());
+        let undo = open.undo(key.era);
+        key.law.settle(now, &open.law, actual.get(), undo.gone);
         let expires = Stamp(open.law.expires.unwrap() as i64);
-        let at = Stamp(open.law.at as i64);
-        settle(&self.policies[open.policy], &mut key.state, t, open.receipt, at, expires, open.cost, actual);
+        self.subject.settle(&self.policies, t, &undo, Span(expires.0 - undo.at.0), actual);
         tally.settlements += 1;
         tally.expiries += u64::from(t >= expires);
         tally.debts += u64::from(actual > open.cost);
@@ -502,10 +452,10 @@ impl History {
             if old.algorithm != new.algorithm {
                 key.law = key.law.clone().change(now, rule(&new.algorithm));
             }
-            key.state = migrate(&old, &new, key.state.clone(), t);
             key.era += u64::from(!same_course(&old.algorithm, &new.algorithm));
         }
         self.policies[i] = new;
+        self.subject.change(&self.policies, i, &old, t);
         for key in 0..KEYS {
             self.glance(i, key);
         }
@@ -517,36 +467,41 @@ impl History {
         self.story.push(format!("{} reset of p{i} {place}", self.now));
         tally.resets += 1;
         let key = &mut self.keys[i][place];
-        key.state = State::new(&self.policies[i].algorithm);
         key.law = Limiter::new(rule(&self.policies[i].algorithm));
         key.law.pass(self.now.into());
         key.era += 1;
+        let t = self.t();
+        self.subject.reset(&self.policies, t, i, place);
     }
 
     /// Looks at a key with a cost of 0, and compares what it says of itself.
     fn glance(&mut self, policy: usize, key: usize) {
         self.keys[policy][key].law.pass(self.now.into());
-        let mut enforced = self.policies[policy].clone();
-        enforced.mode = Mode::Enforce;
-        let state = &self.keys[policy][key].state;
-        let decision = peek(&[Peeked { policy: &enforced, state, cost: Cost::ZERO, ordinal: 0 }], self.t(), None);
+        if self.policies[policy].mode == Mode::Disabled {
+            return;
+        }
+        let decision = self.look(&[(policy, key, Cost::ZERO)], self.t(), None);
         assert!(decision.allowed);
         self.stands(policy, key, &decision.limits[0]);
     }
 
     fn drop_what_is_new(&mut self) {
         let t = self.t();
-        for (policy, keys) in self.policies.iter().zip(&mut self.keys) {
-            for key in keys {
-                key.law.pass(t.0.into());
-                let is_new = key.law.is_new();
-                assert_eq!(key.state.is_new(&policy.algorithm, t), is_new, "as good as new: {:?}", key.state);
-                let at = key.state.as_new_at(&policy.algorithm);
-                assert!(is_new == (at <= t) || at.0 == caps::LONGEST_US);
-                if is_new && self.random.one_in(2) {
-                    key.state = State::new(&policy.algorithm);
-                }
+        for policy in 0..self.policies.len() {
+            for key in 0..KEYS {
+                let law = &mut self.keys[policy][key].law;
+                law.pass(t.0.into());
+                let (is_new, drop) = (law.is_new(), self.random.one_in(2));
+                self.subject.is_new(&self.policies, t, policy, key, is_new, drop);
             }
         }
+    }
+}
+
+impl Open {
+    fn undo(&self, era: u64) -> Undo {
+        let (at, gone) = (Stamp(self.law.at as i64), self.era != era);
+        let Open { policy, key, receipt, cost, mark, .. } = *self;
+        Undo { policy, key, receipt, at, cost, mark, gone }
     }
 }

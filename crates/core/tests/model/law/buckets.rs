@@ -6,6 +6,10 @@ use num_traits::Zero;
 
 use super::{Charge, Time, floor_at_zero, whole};
 
+fn lowest() -> BigRational {
+    whole(-1_000_000_000_000_i64)
+}
+
 #[derive(Clone, Debug)]
 pub struct TokenBucket {
     capacity: u64,
@@ -94,15 +98,19 @@ impl TokenBucket {
 
     pub fn settle(&mut self, charge: &Charge, actual: u64) {
         let level = self.level();
-        if charge.cost > 0 {
-            let before = self.held.len();
-            self.held.retain(|held| held.1 != charge.id);
-            if self.held.len() == before {
-                return;
-            }
+        let before = self.held.len();
+        self.held.retain(|held| held.1 != charge.id);
+        if self.held.len() == before {
+            return self.owe(actual.saturating_sub(charge.cost));
         }
-        let settled = level + whole(charge.cost) - whole(actual);
-        self.level = Some(settled.max(whole(-1_000_000_000_000_i64)));
+        self.level = Some((level + whole(charge.cost) - whole(actual)).max(lowest()));
+    }
+
+    /// Charges without asking, down to the lowest level that there is.
+    pub fn owe(&mut self, units: u64) {
+        if units > 0 {
+            self.level = Some((self.level() - whole(units)).max(lowest()));
+        }
     }
 
     pub fn inherit(&mut self, old: TokenBucket) {

@@ -144,14 +144,20 @@ impl Limiter {
         }
     }
 
-    pub fn settle(&mut self, now: Time, charge: &Charge, actual: u64) {
+    /// A charge that is gone has nothing to give back; what was used beyond it is charged all the same.
+    pub fn settle(&mut self, now: Time, charge: &Charge, actual: u64, gone: bool) {
         if charge.expires.is_none_or(|expires| now >= expires) {
+            return;
+        }
+        if gone && actual <= charge.cost {
             return;
         }
         let (less, more) = (charge.cost.saturating_sub(actual), actual.saturating_sub(charge.cost));
         match self {
+            Limiter::TokenBucket(it) if gone => it.owe(more),
             Limiter::TokenBucket(it) => it.settle(charge, actual),
-            Limiter::LeakyBucket(_) => unreachable!("it cannot be reserved"),
+            // It cannot be reserved; but a policy may have become one.
+            Limiter::LeakyBucket(_) => {}
             Limiter::FixedWindow(it) => {
                 it.refund(charge.at, less);
                 it.charge(more);
