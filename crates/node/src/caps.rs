@@ -18,3 +18,25 @@ pub const CLOCK_SAMPLE_LIFE: Span = Span(10_000_000);
 pub const CLOCK_DOUBT: Span = Span(500_000);
 
 const _: () = assert!(CLOCK_SAMPLE_LIFE.0 as u128 >= 3 * CLOCK_PERIOD.as_micros());
+
+// The sequencer.
+
+/// Batches of one shard that are on their way through the log at once.
+pub const PROPOSALS_IN_FLIGHT: usize = 3;
+/// Bytes of the frames that one batch takes, about, unless a single one is larger.
+pub const BATCH_BYTES: usize = 1 << 20;
+/// Bytes of the frames that may wait before one shard, about.
+pub const QUEUE_BYTES: usize = 16 << 20;
+/// How often those in flight are looked at whose time may be over.
+pub const OVERDUE_PERIOD: Duration = Duration::from_millis(50);
+/// An idle shard on which something awaits expiry has its time moved on no more often than this.
+pub const TICK_PERIOD: Duration = Duration::from_millis(100);
+/// Nor later than this: what awaits expiry may be told otherwise in between.
+pub const TICK_LONGEST: Duration = Duration::from_secs(60);
+
+// A frame's estimate counts at most 64 bytes a limit and as much a command; so no batch outgrows what an entry may be.
+const _: () = assert!(
+    BATCH_BYTES + quorate_core::caps::COMMANDS_PER_FRAME * (64 + 64 * quorate_core::caps::LIMITS_PER_CHECK) + 32
+        <= quorate_core::caps::BATCH_BYTES
+);
+const _: () = assert!(TICK_PERIOD.as_micros() <= TICK_LONGEST.as_micros());

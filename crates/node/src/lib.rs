@@ -5,4 +5,5 @@ pub mod clock;
 pub mod disk;
 pub mod raft;
 pub mod random;
+pub mod sequencer;
 pub mod settings;

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, join_all};
-use quorate_core::{NodeId, Span, Stamp};
+use quorate_core::{NodeId, Stamp};
 use tokio::sync::watch;
 
 use super::{Clock, Estimate, Estimator, Monotonic, Sample, Wall};
@@ -154,6 +154,8 @@ pub fn clock_from_wire(body: &[u8]) -> Option<Wall> {
 
 #[cfg(test)]
 mod tests {
+    use quorate_core::Span;
+
     use super::super::HandClock;
     use super::*;
 

@@ -1,0 +1,277 @@
+//! The task behind a sequencer: what it does while this node leads, and between.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use bytes::Bytes;
+use quorate_core::{Applied, Batch, Command, Group, PolicySet, PolicyVersion, Term};
+use tokio::sync::watch;
+
+use super::queue::{Queue, Submission};
+use super::reply::{Failure, ReplySlot};
+use super::shard::{Leadership, ProposeError, Proposer};
+use crate::caps;
+use crate::clock::{ClusterClock, Monotonic, Stamper};
+
+/// Follows the shard's leadership, and leads its frames into the log whenever it is this node's. Ends with the watch.
+pub(super) async fn keep_leading(
+    shard: impl Proposer,
+    clock: ClusterClock,
+    policies: watch::Receiver<Arc<PolicySet>>,
+    queue: Arc<Queue>,
+) {
+    let mut leadership = shard.leadership();
+    loop {
+        let now = *leadership.borrow_and_update();
+        if now.is_self {
+            let mut office = Office {
+                shard: &shard,
+                clock: &clock,
+                queue: &queue,
+                policies: policies.clone(),
+                term: now.term,
+                proposed_policies: PolicyVersion(0),
+                in_flight: VecDeque::new(),
+            };
+            office.hold(&mut leadership, now).await;
+        } else {
+            queue.close(now.leader);
+        }
+        // In office it may have changed already; then this returns at once.
+        if leadership.changed().await.is_err() {
+            queue.stop();
+            return;
+        }
+    }
+}
+
+/// One term in which this node leads.
+struct Office<'a, S: Proposer> {
+    shard: &'a S,
+    clock: &'a ClusterClock,
+    queue: &'a Queue,
+    policies: watch::Receiver<Arc<PolicySet>>,
+    term: Term,
+    /// The newest policy set that this term has proposed.
+    proposed_policies: PolicyVersion,
+    in_flight: VecDeque<InFlight<S::Ticket>>,
+}
+
+/// A batch on its way through the log.
+struct InFlight<T> {
+    ticket: T,
+    /// One for each group of the batch; none where nobody asked, or the asker was told already.
+    replies: Vec<Option<(Monotonic, ReplySlot)>>,
+}
+
+/// What the office waits for.
+enum Event {
+    Leadership,
+    Applied(Result<Applied, ProposeError>),
+    Filled,
+    Policies,
+    Idle,
+    Overdue,
+}
+
+impl<S: Proposer> Office<'_, S> {
+    /// Leads until the term is over.
+    async fn hold(&mut self, leadership: &mut watch::Receiver<Leadership>, now: Leadership) {
+        tokio::select! {
+            () = self.clock.trusted() => {}
+            // The loop around this sees what changed.
+            () = over(leadership, self.term) => return self.leave(leadership),
+        }
+        let (moment, estimate) = self.clock.read();
+        let mut stamper = Stamper::new(&estimate, moment, self.shard.stamp());
+        self.queue.open(now.leader);
+        loop {
+            if let Err(error) = self.propose_all(&mut stamper).await {
+                tracing::debug!(shard = %self.shard.id(), term = %self.term, %error, "a batch was not proposed");
+                break;
+            }
+            match self.next_event(leadership).await {
+                Event::Leadership => break,
+                Event::Applied(outcome) => self.route(outcome),
+                Event::Overdue => self.tell_overdue(),
+                Event::Filled | Event::Policies => {}
+                Event::Idle => {
+                    if self.propose_tick(&mut stamper).await.is_err() {
+                        break;
+                    }
+                }
+            }
+        }
+        self.leave(leadership);
+        if !self.is_over(leadership) {
+            // The group refused, and its watch has yet to say why.
+            over(leadership, self.term).await;
+        }
+    }
+
+    fn is_over(&self, leadership: &watch::Receiver<Leadership>) -> bool {
+        let now = *leadership.borrow();
+        !now.is_self || now.term != self.term || leadership.has_changed().is_err()
+    }
+
+    async fn next_event(&mut self, leadership: &watch::Receiver<Leadership>) -> Event {
+        let room = self.in_flight.len() < caps::PROPOSALS_IN_FLIGHT;
+        let idle = self.in_flight.is_empty();
+        let (term, queue) = (self.term, self.queue);
+        let expires = if idle { self.shard.expires_at() } else { None };
+        let clock = self.clock;
+        let in_flight = &mut self.in_flight;
+        let applied = std::future::poll_fn(|context| match in_flight.front_mut() {
+            Some(front) => Pin::new(&mut front.ticket).poll(context),
+            None => Poll::Pending,
+        });
+        let policies = &mut self.policies;
+        tokio::select! {
+            biased;
+            () = over(leadership, term) => Event::Leadership,
+            outcome = applied => Event::Applied(outcome),
+            () = queue.filled.notified(), if room => Event::Filled,
+            Ok(()) = policies.changed(), if room => Event::Policies,
+            () = tick(clock, expires), if expires.is_some() => Event::Idle,
+            () = tokio::time::sleep(caps::OVERDUE_PERIOD), if !idle => Event::Overdue,
+        }
+    }
+
+    /// Proposes what waits, as long as there is something and not too much is in flight.
+    async fn propose_all(&mut self, stamper: &mut Stamper) -> Result<(), ProposeError> {
+        while self.in_flight.len() < caps::PROPOSALS_IN_FLIGHT {
+            let install = self.newer_policies();
+            let (now, _) = self.clock.read();
+            let batch = self.queue.take_batch(now);
+            if batch.is_empty() && install.is_none() {
+                return Ok(());
+            }
+            self.propose(stamper, install, batch).await?;
+        }
+        Ok(())
+    }
+
+    /// Lets time pass on an idle shard where something awaits its expiry.
+    async fn propose_tick(&mut self, stamper: &mut Stamper) -> Result<(), ProposeError> {
+        self.propose(stamper, Some(Command::Tick), Vec::new()).await
+    }
+
+    /// The policy set to bring into the log, if there is one that the log does not have.
+    fn newer_policies(&mut self) -> Option<Command> {
+        let newest = Arc::clone(&self.policies.borrow_and_update());
+        let known = self.proposed_policies.max(self.shard.policy_version());
+        (newest.version > known).then(|| {
+            self.proposed_policies = newest.version;
+            Command::Install(PolicySet::clone(&newest))
+        })
+    }
+
+    async fn propose(
+        &mut self,
+        stamper: &mut Stamper,
+        own: Option<Command>,
+        submissions: Vec<Submission>,
+    ) -> Result<(), ProposeError> {
+        let mut groups = Vec::with_capacity(submissions.len() + 1);
+        let mut replies = Vec::with_capacity(submissions.len() + 1);
+        if let Some(command) = own {
+            groups.push(Group { frame: None, commands: vec![(0, command)] });
+            replies.push(None);
+        }
+        for Submission { group, deadline, reply } in submissions {
+            groups.push(group);
+            replies.push(Some((deadline, reply)));
+        }
+        let (now, estimate) = self.clock.read();
+        let batch = Batch { stamp: stamper.stamp(&estimate, now), groups };
+        let mut bytes = Vec::with_capacity(64 + 40 * batch.commands());
+        batch.encode(&mut bytes);
+        match self.shard.propose(Bytes::from(bytes)).await {
+            Ok(ticket) => {
+                for (_, reply) in replies.iter_mut().flatten() {
+                    reply.mark_proposed();
+                }
+                self.in_flight.push_back(InFlight { ticket, replies });
+                Ok(())
+            }
+            Err(error) => {
+                for (_, reply) in replies.into_iter().flatten() {
+                    reply.reply(Err(failure(&error)));
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives the answers of the oldest batch in flight to those that asked.
+    fn route(&mut self, outcome: Result<Applied, ProposeError>) {
+        let Some(batch) = self.in_flight.pop_front() else { return };
+        route(batch.replies, outcome);
+    }
+
+    /// Tells those whose time is over that their frame's outcome is not known, and sheds what still waits.
+    fn tell_overdue(&mut self) {
+        let (now, _) = self.clock.read();
+        self.queue.shed(now);
+        for slot in self.in_flight.iter_mut().flat_map(|batch| &mut batch.replies) {
+            if let Some((_, reply)) = slot.take_if(|(deadline, _)| *deadline < now) {
+                reply.reply(Err(Failure::Unknown));
+            }
+        }
+    }
+
+    /// The term is over: what is known is told, what was proposed is unknown, what waits is to be asked elsewhere.
+    fn leave(&mut self, leadership: &watch::Receiver<Leadership>) {
+        let now = *leadership.borrow();
+        self.queue.close(if now.is_self { None } else { now.leader });
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for mut batch in self.in_flight.drain(..) {
+            match Pin::new(&mut batch.ticket).poll(&mut context) {
+                Poll::Ready(outcome) => route(batch.replies, outcome),
+                Poll::Pending => route(batch.replies, Err(ProposeError::Unknown)),
+            }
+        }
+    }
+}
+
+/// Returns when the term is over; what changed stays marked as not seen.
+async fn over(leadership: &watch::Receiver<Leadership>, term: Term) {
+    let mut follow = leadership.clone();
+    let _ = follow.wait_for(|now| !now.is_self || now.term != term).await;
+}
+
+fn route(replies: Vec<Option<(Monotonic, ReplySlot)>>, outcome: Result<Applied, ProposeError>) {
+    match outcome {
+        Ok(applied) => {
+            // A slot that no group is left for replies by itself, that it does not know.
+            for (slot, answers) in replies.into_iter().zip(applied.groups) {
+                if let Some((_, reply)) = slot {
+                    reply.reply(Ok(answers));
+                }
+            }
+        }
+        Err(error) => {
+            for (_, reply) in replies.into_iter().flatten() {
+                reply.reply(Err(failure(&error)));
+            }
+        }
+    }
+}
+
+fn failure(error: &ProposeError) -> Failure {
+    match error {
+        ProposeError::NotLeader { leader } => Failure::NotLeader { leader: *leader },
+        ProposeError::Unknown => Failure::Unknown,
+        ProposeError::Stopped(_) => Failure::Stopped,
+    }
+}
+
+/// Returns when it is time for a tick: something has expired, and the last look is a while ago.
+async fn tick(clock: &ClusterClock, expires: Option<quorate_core::Stamp>) {
+    let left = expires.map_or(0, |at| at.0.saturating_sub(clock.now().0).max(0) as u64);
+    let pause = std::time::Duration::from_micros(left).clamp(caps::TICK_PERIOD, caps::TICK_LONGEST);
+    tokio::time::sleep(pause).await;
+}
