@@ -75,6 +75,18 @@ fn a_last_line_without_an_end_and_empty_lines_are_fine() {
 }
 
 #[test]
+fn another_algorithm_is_warned_of() {
+    let apply = |rest: &str| format!(r#"{{"at_us": 0, "apply": {{"name": "user", {rest}}}}}"#);
+    let same = apply(r#""algorithm": "fixed_window", "limit": 1, "window": "1s""#);
+    let other = apply(r#""algorithm": "sliding_log", "limit": 1, "window": "1s""#);
+    let (out, error) = backtest(POLICIES, format!("{same}\n{other}\n").as_bytes(), Output::Jsonl);
+    assert_eq!(error, None);
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!(lines[0], r#"{"applied":true}"#);
+    assert!(lines[1].contains("fixed_window to sliding_log: every key of it starts as good as new"), "{out}");
+}
+
+#[test]
 fn policies_with_mistakes_are_told_all_at_once() {
     let (_, error) = backtest("[[policy]]\nname = \"p\"\nalgorithm = \"fixed\"\n[[policy]]\n", b"", Output::Table);
     let error = error.unwrap();

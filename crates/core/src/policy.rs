@@ -217,6 +217,23 @@ impl Policy {
         self.validate_up_to(caps::UNITS)
     }
 
+    /// What whoever puts this policy in force in place of `old` should be told; none if nothing is lost by it.
+    ///
+    /// ```
+    /// use quorate_core::{Algorithm, Policy, Span};
+    /// let old = Policy::new("p", Algorithm::FixedWindow { limit: 5, window: Span(1_000_000) });
+    /// let new = Policy::new("p", Algorithm::SlidingLog { limit: 5, window: Span(1_000_000) });
+    /// assert!(new.warning_over(&old).is_some());
+    /// assert_eq!(new.warning_over(&new), None);
+    /// ```
+    pub fn warning_over(&self, old: &Policy) -> Option<String> {
+        let (from, to) = (old.algorithm.name(), self.algorithm.name());
+        (from != to).then(|| {
+            let name = &self.name;
+            format!("policy {name:?} goes from {from} to {to}: every key of it starts as good as new, and earlier charges are gone")
+        })
+    }
+
     /// As [`Policy::validate`], with limits, capacities, queues and rates up to `units` instead of 10^12, which may be up to
     /// [`caps::EXACT_UNITS`]. For traces, which may ask more than a cluster lets in.
     pub fn validate_up_to(&self, units: u64) -> Result<(), PolicyProblems> {

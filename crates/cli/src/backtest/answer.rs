@@ -61,3 +61,14 @@ pub(super) fn line(answered: &Answered, list: bool) -> serde_json::Result<String
         delay_us: decision.delay.map(|span| span.0),
     })
 }
+
+/// The answer to a policy put in force.
+pub(super) fn applied(warning: Option<&String>) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Applied<'a> {
+        applied: bool,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        warning: Option<&'a String>,
+    }
+    serde_json::to_string(&Applied { applied: true, warning })
+}

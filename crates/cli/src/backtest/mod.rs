@@ -177,8 +177,8 @@ impl Backtest {
                 Ok(r#"{"refunded":true}"#.to_owned())
             }
             EventKind::Apply(policy) => {
-                self.replay.install(event.at, vec![*policy])?;
-                Ok(r#"{"applied":true}"#.to_owned())
+                let warnings = self.replay.install(event.at, vec![*policy])?;
+                answer::applied(warnings.first()).map_err(|error| format!("the answer cannot be written: {error}"))
             }
         }
     }

@@ -76,14 +76,16 @@ impl Replay {
         }
     }
 
-    /// Puts policies in force, each in place of the one of its name.
-    pub(super) fn install(&mut self, at: Stamp, policies: Vec<Policy>) -> Result<(), String> {
+    /// Puts policies in force, each in place of the one of its name; warns of what is lost by it.
+    pub(super) fn install(&mut self, at: Stamp, policies: Vec<Policy>) -> Result<Vec<String>, String> {
         self.set.version.0 += 1;
+        let mut warnings = Vec::new();
         for mut policy in policies {
             match self.places.get(&policy.name) {
                 Some(place) => {
                     let old = &mut self.set.policies[*place];
                     policy.id = old.id;
+                    warnings.extend(policy.warning_over(old));
                     *old = policy;
                 }
                 None => {
@@ -93,7 +95,7 @@ impl Replay {
                 }
             }
         }
-        self.apply(at, Command::Install(self.set.clone())).map(|_| ())
+        self.apply(at, Command::Install(self.set.clone())).map(|_| warnings)
     }
 
     /// Asks a check; why it cannot be asked, if it cannot.
