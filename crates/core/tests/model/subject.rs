@@ -162,6 +162,15 @@ impl Whole {
         assert_eq!(self.apply(t, Command::Install(set)).1, Answer::Done);
     }
 
+    /// Goes on from a snapshot.
+    fn restart(&mut self) {
+        let mut bytes = Vec::new();
+        self.shard.capture().write(&mut bytes).unwrap();
+        let restored = Shard::restore(&mut bytes.as_slice()).unwrap();
+        assert_eq!(restored.digest(), self.shard.digest());
+        self.shard = restored;
+    }
+
     /// A limit may be named in two parts: they are one.
     fn named(&self, policies: &[Policy], limits: &[Named], apart: bool) -> Check {
         let mut check = Check::default();
@@ -257,6 +266,9 @@ impl Subject for Whole {
         }
         if drop {
             self.apply(t, Command::Tick);
+        }
+        if self.index % 50 == 0 {
+            self.restart();
         }
     }
 }
