@@ -40,3 +40,14 @@ const _: () = assert!(
         <= quorate_core::caps::BATCH_BYTES
 );
 const _: () = assert!(TICK_PERIOD.as_micros() <= TICK_LONGEST.as_micros());
+
+// The services.
+
+/// Frames of one stream that are unanswered at once; beyond that no more are read.
+pub const FRAMES_IN_FLIGHT: usize = 1024;
+/// A frame without a budget, or with a longer one, is waited for this long.
+pub const FRAME_PATIENCE: Span = Span(30_000_000);
+/// A plain check is waited for no longer than this.
+pub const UNARY_PATIENCE: Duration = Duration::from_secs(5);
+/// Changes of the topology that come within this are told together.
+pub const TOPOLOGY_PAUSE: Duration = Duration::from_millis(10);

@@ -6,4 +6,5 @@ pub mod disk;
 pub mod raft;
 pub mod random;
 pub mod sequencer;
+pub mod services;
 pub mod settings;

@@ -1,0 +1,19 @@
+//! The node's gRPC services, and the server that they stand behind.
+//!
+//! Handlers decode, call, and encode; whatever they lean on comes in from outside. Every refusal says what to do next.
+
+pub mod checks;
+pub mod frames;
+pub mod ingress;
+#[cfg(test)]
+mod tests;
+pub mod topology;
+
+pub use checks::Checks;
+pub use frames::Frames;
+pub use ingress::{ClusterView, Door, Ingress};
+pub use topology::Topology;
+
+/// What a node in no cluster says to whoever asks more than who it is.
+pub const NO_CLUSTER: &str =
+    "this node is in no cluster yet; run `quorate cluster init --nodes …` with the addresses of all its nodes";
