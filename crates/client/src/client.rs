@@ -182,21 +182,17 @@ impl Inner {
 
     /// Puts a validated check in line, or answers its slot at once.
     pub(crate) fn submit(&self, question: &mut Question<'_>, slot: Slot) {
-        match self.route(question) {
-            Ok((routes, queue)) => queue.check(question, routes.policies.set.version.0, slot),
-            Err(failure) => slot.answer(Err(failure)),
-        }
+        self.put(question, slot, |question, version, queue, slot| queue.check(question, version, slot));
     }
 
-    fn route(&self, question: &mut Question<'_>) -> Result<(Arc<Routes>, Arc<Queue>), Failure> {
-        let routes = self.shared.routes.load_full().ok_or_else(|| Failure::Final(Error::closed()))?;
-        question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(&routes, &name)))?;
-        let shard = one_shard(&routes, question).map_err(Failure::Final)?;
-        let queue = routes.queue(shard).cloned();
-        let queue = queue.ok_or_else(|| {
-            Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard"))
-        })?;
-        Ok((routes, queue))
+    /// Looks up the way of what names policies and keys, and goes it.
+    fn put<'q>(&self, question: &mut Question<'q>, slot: Slot, go: impl FnOnce(&Question<'q>, u64, &Queue, Slot)) {
+        let routes = self.shared.routes.load();
+        let Some(routes) = routes.as_ref() else { return slot.answer(Err(Failure::Final(Error::closed()))) };
+        match way(routes, question) {
+            Ok(queue) => go(question, routes.policies.set.version.0, queue, slot),
+            Err(failure) => slot.answer(Err(failure)),
+        }
     }
 
     /// Asks a validated question, again where its way has changed before anything was executed.
@@ -218,16 +214,13 @@ impl Inner {
     ) -> Result<PlaceAnswer, Error> {
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
-            match self.route(question) {
-                Ok((routes, queue)) => {
-                    let operation = match ttl {
-                        Some(ttl) => Operation::Reserve { question, ttl },
-                        None => Operation::Reset(question),
-                    };
-                    queue.operation(&operation, routes.policies.set.version.0, slot);
-                }
-                Err(failure) => slot.answer(Err(failure)),
-            }
+            self.put(question, slot, |question, version, queue, slot| {
+                let operation = match ttl {
+                    Some(ttl) => Operation::Reserve { question, ttl },
+                    None => Operation::Reset(question),
+                };
+                queue.operation(&operation, version, slot);
+            });
             outcome
         })
         .await
@@ -320,6 +313,14 @@ impl Inner {
     pub(crate) fn deadline(&self, set: Option<Duration>) -> Instant {
         Instant::now() + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
     }
+}
+
+/// The queue of the shard that decides the question; its policies are looked up then.
+fn way<'r>(routes: &'r Routes, question: &mut Question<'_>) -> Result<&'r Queue, Failure> {
+    question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(routes, &name)))?;
+    let shard = one_shard(routes, question).map_err(Failure::Final)?;
+    let queue = routes.queue(shard).map(|queue| &**queue);
+    queue.ok_or_else(|| Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard")))
 }
 
 fn unknown_policy(routes: &Routes, name: &str) -> Error {

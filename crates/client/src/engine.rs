@@ -64,6 +64,7 @@ pub(crate) struct Engine {
     move_on: mpsc::Sender<MoveOn>,
     close: mpsc::Receiver<oneshot::Sender<()>>,
     closing: Option<Closing>,
+    restless: Restless,
     chance: Chance,
     tag: u64,
 }
@@ -71,6 +72,30 @@ pub(crate) struct Engine {
 struct Closing {
     until: Instant,
     closed: Option<oneshot::Sender<()>>,
+}
+
+/// How often the topology watch is asked to go elsewhere: ever more rarely while that does not help, so that a cluster
+/// that is merely slow is not asked for its topology all the time.
+#[derive(Debug, Default)]
+struct Restless {
+    last: Option<Instant>,
+    moves: u32,
+}
+
+impl Restless {
+    fn may_move_on(&mut self, now: Instant) -> bool {
+        let Some(last) = self.last else {
+            self.last = Some(now);
+            return true;
+        };
+        let calm = caps::PATIENCE * (1 << self.moves.min(4));
+        if now < last + calm {
+            return false;
+        }
+        self.moves = if now < last + 2 * calm { self.moves + 1 } else { 0 };
+        self.last = Some(now);
+        true
+    }
 }
 
 /// Starts an engine and its topology watch. Both end soon after [`Shared`] is dropped.
@@ -106,6 +131,7 @@ pub(crate) fn start(wire: Arc<dyn Wire>, endpoints: Vec<String>, seed: u64) -> S
         move_on,
         close: closes,
         closing: None,
+        restless: Restless::default(),
         chance,
         tag: 0,
     };
@@ -230,7 +256,7 @@ impl Engine {
         for lane in self.lanes.values_mut() {
             overdue |= lane.overdue(now).is_some();
         }
-        if overdue {
+        if overdue && self.restless.may_move_on(now) {
             // Full: it is about to move on.
             drop(self.move_on.try_send(MoveOn::Stalled));
         }

@@ -1,5 +1,7 @@
 //! Every call of the client, on a wire that works: what comes back is what the state machine decided.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod fake;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! One fault at a time: what was executed is charged once, and whoever cannot know says so.
 
+#![allow(clippy::unwrap_used, reason = "a test")]
+
 mod fake;
 
 use std::future::IntoFuture;

@@ -3,6 +3,8 @@
 //! Each call has a key of its own, so that what it charged can be read off afterwards and held against what it was told.
 //! `SEED=7 cargo test -p quorate-client --test histories` repeats one seed; `SEEDS=1000` runs more.
 
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test")]
+
 mod fake;
 
 use std::sync::{Arc, Mutex};

@@ -190,9 +190,10 @@ impl Lane {
                 self.again(turn, ErrorKind::Overloaded, "the session spans too much", node, error)
             }
             ErrorCode::Unavailable => {
-                let verdict = self.again(turn, ErrorKind::Unavailable, "it does not serve", node, error);
-                self.turn_away(node);
-                verdict
+                if self.target() == Some(node) {
+                    self.turn_away(node);
+                }
+                self.again(turn, ErrorKind::Unavailable, "it does not serve", node, error)
             }
             ErrorCode::Unknown => {
                 self.again(turn, ErrorKind::Unknown, "it does not know yet", node, error);

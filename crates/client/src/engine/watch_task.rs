@@ -82,6 +82,7 @@ impl Watch {
                     failures = failures.saturating_add(1);
                     let wait = self.pause(failures);
                     tokio::select! {
+                        biased;
                         () = sleep(wait) => {}
                         asked = self.move_on.recv() => if asked.is_none() { return },
                     }

@@ -4,7 +4,7 @@
 //! frame meets is scripted, frame by frame, or drawn from a seed. The fake holds the client to the protocol: a number of a
 //! session always carries the same commands, a frame acknowledges nothing that is not answered, tags are never used twice.
 
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "test support; each test file uses a part of it")]
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -525,7 +525,9 @@ impl Fake {
     }
 }
 
-fn halves(mut commands: Vec<(u32, Command)>) -> (Vec<(u32, Command)>, Vec<(u32, Command)>) {
+type Commands = Vec<(u32, Command)>;
+
+fn halves(mut commands: Commands) -> (Commands, Commands) {
     let second = commands.split_off(commands.len() / 2);
     (commands, second)
 }
