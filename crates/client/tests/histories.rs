@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use fake::Fake;
 use quorate_client::{Client, Decision, Error, limit};
+use quorate_proto::v1;
 use rand::rngs::SmallRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{sleep, timeout};
@@ -49,9 +50,8 @@ fn nothing_is_charged_twice_and_every_answer_is_true() {
     };
     let mut all = Tally::default();
     for seed in seeds.clone() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         println!("repeat with SEED={seed}");
-        let tally = runtime.block_on(history(seed));
+        let (tally, _) = run(seed);
         println!("{tally:?}");
         all.granted += tally.granted;
         all.denied += tally.denied;
@@ -68,7 +68,24 @@ fn nothing_is_charged_twice_and_every_answer_is_true() {
     }
 }
 
-async fn history(seed: u64) -> Tally {
+#[test]
+fn the_same_seed_sends_the_same_bytes() {
+    for seed in [3, 4] {
+        let (first, second) = (run(seed).1, run(seed).1);
+        assert_eq!(first.len(), second.len(), "SEED={seed}");
+        let differs = first.iter().zip(&second).position(|(one, other)| one != other);
+        assert_eq!(differs, None, "SEED={seed}: that frame differs");
+    }
+}
+
+/// A history and every frame that came in it.
+fn run(seed: u64) -> (Tally, Vec<v1::Frame>) {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_time().start_paused(true).rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()));
+    builder.build().unwrap().block_on(history(seed))
+}
+
+async fn history(seed: u64) -> (Tally, Vec<v1::Frame>) {
     let fake = Fake::new(SHARDS);
     let client = fake.builder().connect_over(Arc::new(fake.clone()), seed).await.unwrap();
     fake.chaos(Some(seed));
@@ -95,7 +112,7 @@ async fn history(seed: u64) -> Tally {
         let used = fake.used("ten", &one.key);
         assert!((one.least..=one.most).contains(&used), "{one:?}: {used} was charged");
     }
-    tally
+    (tally, fake.frames())
 }
 
 /// Lets everything that is under way come to its end.

@@ -85,6 +85,8 @@ struct World {
     /// Ends every stream to a node when it is changed.
     cuts: BTreeMap<u64, watch::Sender<u64>>,
     cluster_id: u8,
+    /// Where nodes really listen, if they do.
+    addresses: BTreeMap<u64, String>,
 }
 
 /// The cluster. Clones are the same one.
@@ -149,6 +151,7 @@ impl Fake {
             born: Instant::now(),
             cuts: (1..=3).map(|node| (node, watch::channel(0).0)).collect(),
             cluster_id: 9,
+            addresses: BTreeMap::new(),
         };
         let fake = Fake { topology: Arc::new(watch::channel(world.update()).0), world: Arc::new(Mutex::new(world)) };
         fake.install(policies());
@@ -227,6 +230,12 @@ impl Fake {
         self.lock().hung.insert(node);
     }
 
+    /// Tells the clients that the node listens there.
+    pub fn set_address(&self, node: u64, address: String) {
+        self.lock().addresses.insert(node, address);
+        self.publish();
+    }
+
     pub fn set_cluster(&self, id: u8) {
         self.lock().cluster_id = id;
         self.publish();
@@ -300,6 +309,7 @@ impl World {
     }
 
     fn update(&self) -> v1::TopologyUpdate {
+        let address = |id| self.addresses.get(&id).cloned().unwrap_or_else(|| address(id));
         let node = |id| v1::Node { id, address: address(id), zone: String::new() };
         let shard = |(arc, id): &(quorate_core::Arc, ShardId)| {
             let truth = &self.shards[&id.0];
@@ -415,10 +425,14 @@ impl Wire for Fake {
                 let serve = async {
                     let mut tags = HashSet::new();
                     while let Some(frame) = frames.recv().await {
-                        assert!(tags.insert(frame.tag), "a tag is used once on a stream");
-                        if !fake.meet(node, frame, &answers) {
-                            break;
+                        let new = tags.insert(frame.tag);
+                        if new && fake.meet(node, frame, &answers) {
+                            continue;
                         }
+                        // Under the lock, so that every test that looks at the cluster fails with it.
+                        let _world = fake.lock();
+                        assert!(new, "a tag is used once on a stream");
+                        break;
                     }
                 };
                 // Executions that are under way go on when the stream is cut, as they do on a node.
