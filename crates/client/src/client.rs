@@ -90,7 +90,8 @@ impl Client {
     }
 
     /// Asks many independent questions, and costs less than asking them one by one. Each is decided for itself; the results
-    /// are in the order of the questions. At most 16,384.
+    /// are in the order of the questions. At most 16,384; those that find the line for their shard full are refused as
+    /// [overloaded](ErrorKind::Overloaded).
     ///
     /// ```no_run
     /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {

@@ -20,6 +20,7 @@ use crate::queue::{Closed, Queue};
 use crate::routes::Routes;
 use crate::wire::{Wire, WireError};
 
+mod errand;
 mod flight;
 mod lane;
 mod links;

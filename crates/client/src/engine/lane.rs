@@ -20,10 +20,10 @@
 use std::sync::Arc;
 
 use quorate_core::{Epoch, NodeId, Sequence, SessionId, ShardId, Term};
-use quorate_proto::convert::{FrameHead, FramePacker};
 use quorate_proto::v1;
 use tokio::time::Instant;
 
+use super::errand::Errand;
 use super::flight::{Flight, Sent};
 use super::links::{Generation, Links, Reach};
 use super::trouble::{Trouble, late, unknown};
@@ -44,7 +44,7 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    fn next_tag(&mut self) -> u64 {
+    pub(super) fn next_tag(&mut self) -> u64 {
         *self.tag += 1;
         *self.tag
     }
@@ -72,14 +72,6 @@ pub(crate) struct Lane {
     /// The queue may hold something, and something may become late at that time.
     queued: bool,
     queue_deadline: Option<Instant>,
-}
-
-/// A frame that belongs to no session: it opens one, or closes one.
-pub(crate) struct Errand {
-    pub(super) sent: Sent,
-    pub(super) closes: bool,
-    /// Then it is given up, and done again.
-    until: Instant,
 }
 
 impl Lane {
@@ -247,32 +239,6 @@ impl Lane {
         self.next_sequence = 1;
     }
 
-    fn open_session(&mut self, node: NodeId, generation: Generation, turn: &mut Turn<'_>) -> bool {
-        self.run_errand(node, generation, false, turn, |packer| packer.open_session(0))
-    }
-
-    /// Sends a frame without a session.
-    fn run_errand(
-        &mut self,
-        node: NodeId,
-        generation: Generation,
-        closes: bool,
-        turn: &mut Turn<'_>,
-        fill: impl FnOnce(&mut FramePacker),
-    ) -> bool {
-        let mut packer = FramePacker::default();
-        fill(&mut packer);
-        let budget = Some(crate::pack::span(caps::ERRAND));
-        let head =
-            FrameHead { tag: turn.next_tag(), shard: self.shard, epoch: turn.epoch, budget, ..FrameHead::default() };
-        let sent = Sent::new(node, generation, head.tag, turn.now);
-        let handed = turn.links.send(node, generation, packer.pack(&head), turn.now);
-        if handed {
-            self.errand = Some(Errand { sent, closes, until: turn.now + caps::ERRAND });
-        }
-        handed
-    }
-
     /// Answers what is too late, and forgets what nobody waits for.
     fn expire(&mut self, now: Instant) {
         if self.queue_deadline.is_some_and(|deadline| deadline <= now) {
@@ -347,23 +313,6 @@ impl Lane {
         }
         self.queued = false;
         self.queue_deadline = None;
-    }
-
-    /// Ends the session once nothing is under way; true when nothing is left to do.
-    pub(crate) fn leave(&mut self, turn: &mut Turn<'_>) -> bool {
-        let Some(session) = self.session.filter(|_| self.flights.is_empty()) else { return self.flights.is_empty() };
-        if self.errand.is_some() {
-            return false;
-        }
-        let reached = self.target().map(|node| (node, turn.links.reach(node, turn.now)));
-        let sent = match reached {
-            Some((node, Reach::Up(generation))) => {
-                self.run_errand(node, generation, true, turn, |packer| packer.close_session(0, session))
-            }
-            _ => false,
-        };
-        // What cannot be closed now expires by itself.
-        !sent
     }
 
     /// Gives up what is still under way.
