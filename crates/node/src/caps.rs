@@ -51,3 +51,30 @@ pub const FRAME_PATIENCE: Span = Span(30_000_000);
 pub const UNARY_PATIENCE: Duration = Duration::from_secs(5);
 /// Changes of the topology that come within this are told together.
 pub const TOPOLOGY_PAUSE: Duration = Duration::from_millis(10);
+/// Bytes of a message from or to a client.
+pub const CLIENT_MESSAGE: usize = 4 << 20;
+/// Bytes of an operator's message: all policies of a cluster fit.
+pub const ADMIN_MESSAGE: usize = 8 << 20;
+/// Bytes of a message between nodes.
+pub const PEER_MESSAGE: usize = 16 << 20;
+/// Streams and calls of one connection that are open at once.
+pub const STREAMS_PER_CONNECTION: u32 = 256;
+/// Bytes of one stream that may be under way unread.
+pub const STREAM_WINDOW: u32 = 2 << 20;
+/// Bytes of one connection that may be under way unread.
+pub const CONNECTION_WINDOW: u32 = 8 << 20;
+/// Bytes of a call's metadata.
+pub const HEADERS: u32 = 16 << 10;
+/// How often a silent connection is asked whether it lives.
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long it has to answer.
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a stopping node waits for the calls that are under way.
+pub const STOP_GRACE: Duration = Duration::from_millis(500);
+
+const _: () = assert!(quorate_core::caps::BATCH_BYTES < PEER_MESSAGE);
+const _: () = assert!(
+    quorate_core::caps::POLICIES * (quorate_core::caps::POLICY_NAME_BYTES + quorate_core::caps::DESCRIPTION_BYTES + 128)
+        <= ADMIN_MESSAGE
+);
+const _: () = assert!(STREAM_WINDOW <= CONNECTION_WINDOW);

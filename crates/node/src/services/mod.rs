@@ -5,6 +5,7 @@
 pub mod checks;
 pub mod frames;
 pub mod ingress;
+pub mod server;
 #[cfg(test)]
 mod tests;
 pub mod topology;
@@ -12,6 +13,7 @@ pub mod topology;
 pub use checks::Checks;
 pub use frames::Frames;
 pub use ingress::{ClusterView, Door, Ingress};
+pub use server::{Health, routes, serve};
 pub use topology::Topology;
 
 /// What a node in no cluster says to whoever asks more than who it is.
