@@ -30,7 +30,7 @@ pub(crate) const ENDPOINTS: usize = 64;
 pub(crate) const SHARDS: usize = 4096;
 /// Nodes of a topology.
 pub(crate) const NODES: usize = 1024;
-/// Names remembered as not in the policy set in force, so that a wrong one costs its wait once.
+/// Names remembered as not in the policy set in force, so that a wrong one costs its long wait once.
 pub(crate) const UNKNOWN_NAMES: usize = 256;
 
 /// How long a check waits for its decision, unless set.
@@ -63,6 +63,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_millis(300);
 pub(crate) const SILENCE: Duration = Duration::from_millis(1500);
 /// How long a check of a policy that is not known waits for a newer policy set: it may have been applied a moment ago.
 pub(crate) const POLICY_GRACE: Duration = Duration::from_millis(250);
+/// The same where that set was waited out before for that name: long enough for the news of what was just applied.
+pub(crate) const POLICY_GRACE_AGAIN: Duration = Duration::from_millis(20);
 
 const _: () = assert!(FRAMES_IN_FLIGHT <= STREAM_FRAMES && (FRAMES_IN_FLIGHT as u64) < SESSION_SPAN);
 const _: () = assert!(LIMITS_PER_CHECK * KEY_BYTES <= FRAME_BYTES && FRAME_BYTES <= QUEUED_BYTES);

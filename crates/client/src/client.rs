@@ -273,10 +273,9 @@ impl Inner {
     pub(crate) async fn changed_since(&self, seen: u64, deadline: Instant, error: Error) -> Result<(), Error> {
         let mut until = deadline;
         if error.kind() == ErrorKind::UnknownPolicy {
-            if self.is_known_as_unknown(&error) {
-                return Err(error);
-            }
-            until = until.min(Instant::now() + caps::POLICY_GRACE);
+            let known = self.is_known_as_unknown(&error);
+            let grace = if known { caps::POLICY_GRACE_AGAIN } else { caps::POLICY_GRACE };
+            until = until.min(Instant::now() + grace);
         }
         let mut changes = self.shared.changes.clone();
         match timeout_at(until, changes.wait_for(|changes| *changes > seen)).await {

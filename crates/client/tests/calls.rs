@@ -212,7 +212,7 @@ async fn a_policy_applied_a_moment_later_is_found_and_a_wrong_name_waits_once() 
     assert!(error.to_string().contains("did you mean \"other\""), "{error}");
     let before = tokio::time::Instant::now();
     assert!(client.check("othre", "a").await.is_err());
-    assert_eq!(before.elapsed(), Duration::ZERO, "it is known to be unknown");
+    assert!(before.elapsed() <= Duration::from_millis(25), "it is known to be unknown: {:?}", before.elapsed());
 }
 
 use std::future::IntoFuture;

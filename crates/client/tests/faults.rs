@@ -300,3 +300,44 @@ async fn many_callers_of_a_dead_cluster_wait_no_longer_than_they_said() {
     assert!(before.elapsed() <= Duration::from_millis(55), "{:?}", before.elapsed());
     assert!(all.into_iter().all(|result| result.is_err()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_moved_is_asked_elsewhere_only_where_nothing_can_have_run() {
+    let wrong = Fate::Refused(ErrorCode::WrongShard);
+    let (fake, client) = start().await;
+    fake.script([wrong, wrong, wrong, wrong]);
+    let news = {
+        let fake = fake.clone();
+        async move {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            fake.script([]);
+            fake.renew_topology();
+        }
+    };
+    let (decision, ()) = tokio::join!(client.check("ten", "alice").into_future(), news);
+    assert!(decision.unwrap().allowed);
+    assert_eq!(fake.used("ten", "alice"), 1);
+
+    fake.script([wrong, wrong]);
+    let (what, charged, text) = kind(client.check("ten", "bob").deadline(Duration::from_millis(50)).await);
+    assert_eq!((what, charged), (ErrorKind::Unavailable, false), "no newer topology came: {text}");
+    fake.script([Fate::BrokenAfter, wrong]);
+    let (what, charged, text) = kind(client.check("ten", "carol").await);
+    assert_eq!((what, charged), (ErrorKind::Unknown, true), "{text}");
+    assert_eq!(fake.used("ten", "carol"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_that_is_gone_or_written_anew_is_looked_up_again() {
+    let (fake, client) = start().await;
+    let mut others = fake::policies();
+    let mut anew = others.remove(0);
+    fake.install(others.clone());
+    let (what, charged, text) = kind(client.check("ten", "alice").await);
+    assert_eq!((what, charged), (ErrorKind::UnknownPolicy, false), "{text}");
+    anew.id = quorate_client::PolicyId(77);
+    others.push(anew);
+    fake.install(others);
+    assert!(client.check("ten", "alice").await.unwrap().allowed);
+    assert_eq!(fake.used("ten", "alice"), 1);
+}

@@ -183,6 +183,12 @@ impl Fake {
         self.publish();
     }
 
+    /// A newer topology, the same for every key.
+    pub fn renew_topology(&self) {
+        self.lock().epoch += 1;
+        self.publish();
+    }
+
     pub fn publish(&self) {
         let update = self.lock().update();
         self.topology.send_replace(update);
