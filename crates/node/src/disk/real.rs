@@ -67,12 +67,18 @@ impl Directory {
             fs::TryLockError::WouldBlock => io::Error::new(
                 io::ErrorKind::ResourceBusy,
                 format!(
-                    "{} is in use by a running node; stop it first, or give another data directory",
-                    root.display()
+                    "{} is in use by {}; stop it first, or give another data directory",
+                    root.display(),
+                    holder(&path)
                 ),
             ),
             fs::TryLockError::Error(e) => named(e, "lock", &path),
         })?;
+        if !read_only {
+            // Only for whoever is refused: it is the lock that counts.
+            let pid = format!("{}\n", std::process::id());
+            lock.set_len(0).and_then(|()| lock.write_all_at(pid.as_bytes(), 0)).map_err(|e| named(e, "write", &path))?;
+        }
         Ok(Directory { root, read_only, _lock: lock })
     }
 
@@ -88,6 +94,12 @@ impl Directory {
     fn writable(&self) -> io::Result<()> {
         if self.read_only { Err(io::Error::from(io::ErrorKind::ReadOnlyFilesystem)) } else { Ok(()) }
     }
+}
+
+/// Who holds a lock, as far as its file tells.
+fn holder(lock: &Path) -> String {
+    let pid = fs::read_to_string(lock).ok().and_then(|text| text.trim().parse::<u32>().ok());
+    pid.map_or("a running node".into(), |pid| format!("process {pid}, a running node"))
 }
 
 #[async_trait]
@@ -204,7 +216,8 @@ mod tests {
         assert!(RealDisk::open_read_only(dir.path().join("none")).await.is_err());
         let first = RealDisk::open(dir.path()).await.unwrap();
         let refused = RealDisk::open(dir.path()).await.unwrap_err();
-        assert!(refused.to_string().contains("in use by a running node"), "{refused}");
+        let holder = format!("in use by process {}, a running node", std::process::id());
+        assert!(refused.to_string().contains(&holder), "{refused}");
         drop(first);
         RealDisk::open_read_only(dir.path()).await.unwrap();
     }
