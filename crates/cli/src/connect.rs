@@ -6,6 +6,7 @@ use std::time::Duration;
 use quorate_client::admin::{Admin, Applied, Apply, ClusterStatus, MadeCluster, NewCluster};
 use quorate_client::{Client, Decision, Error, ErrorKind, LimitDecision, Question, limit};
 use quorate_core::{PolicySet, PolicyVersion, Span};
+use tokio::net::TcpStream;
 
 use crate::args::Global;
 use crate::bench::load::Ask;
@@ -29,7 +30,26 @@ impl From<Error> for Failure {
     }
 }
 
+/// How long one node may take to accept a connection, when it is only asked whether it is there.
+const KNOCK: Duration = Duration::from_secs(2);
+
+/// The client waits for nodes that are not there yet, as a service should. A person wants to know at once.
+async fn somebody_listens(nodes: &[String]) -> Result<(), Failure> {
+    let mut refused = Vec::new();
+    for node in nodes {
+        match tokio::time::timeout(KNOCK, TcpStream::connect(node)).await {
+            Ok(Ok(_)) => return Ok(()),
+            Ok(Err(error)) => refused.push(format!("{node}: {error}")),
+            Err(_) => return Ok(()),
+        }
+    }
+    let message =
+        format!("no node can be reached ({}); check the endpoints, and that the nodes run", refused.join("; "));
+    Err(Failure::new(Code::Unreachable, message))
+}
+
 async fn client(global: &Global) -> Result<Client, Failure> {
+    somebody_listens(&global.nodes()).await?;
     let builder = Client::builder().endpoints(global.nodes()).deadline(global.timeout).connect_timeout(global.timeout);
     Ok(builder.connect().await?)
 }

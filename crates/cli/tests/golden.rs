@@ -86,6 +86,7 @@ fn a_trace_is_run() {
 fn nobody_there() {
     // Nothing can listen on port 1 without being root, and nothing does.
     check("unreachable", &["cluster", "status", "--endpoints", "127.0.0.1:1"]);
+    check("unreachable-check", &["check", "per-user", "alice", "--endpoints", "127.0.0.1:1"]);
     check("unreachable-policy", &["policy", "ls", "--endpoints", "127.0.0.1:1,2"]);
     check("unreachable-init", &["cluster", "init", "--nodes", "127.0.0.1:1"]);
 }
