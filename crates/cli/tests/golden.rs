@@ -1,6 +1,8 @@
 //! The command line, text in, text out: what needs no cluster. Each file of `tests/golden` shows one command with its exit
 //! code and both outputs; `BLESS=1 cargo test -p quorate-cli --test golden` writes them anew.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 

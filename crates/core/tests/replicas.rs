@@ -1,6 +1,8 @@
 //! Replicas agree: one that replayed, one that was restored from a snapshot half way, one that wants no answers, and one whose
 //! log went through its encoding, come to the same answers, digests and snapshots.
 
+#![allow(clippy::unwrap_used)]
+
 mod history;
 
 use history::{History, snapshot};

@@ -74,7 +74,8 @@ pub const STOP_GRACE: Duration = Duration::from_millis(500);
 
 const _: () = assert!(quorate_core::caps::BATCH_BYTES < PEER_MESSAGE);
 const _: () = assert!(
-    quorate_core::caps::POLICIES * (quorate_core::caps::POLICY_NAME_BYTES + quorate_core::caps::DESCRIPTION_BYTES + 128)
+    quorate_core::caps::POLICIES
+        * (quorate_core::caps::POLICY_NAME_BYTES + quorate_core::caps::DESCRIPTION_BYTES + 128)
         <= ADMIN_MESSAGE
 );
 const _: () = assert!(STREAM_WINDOW <= CONNECTION_WINDOW);

@@ -400,7 +400,7 @@ mod tests {
         for (at, chunk) in pages.chunks.iter().enumerate() {
             assert_eq!((chunk.bounds[0], chunk.bounds.len()), (pages.bounds[at], chunk.pages.len()));
             assert!(chunk.pages.len() <= PAGES && chunk.bounds.is_sorted_by(|a, b| a < b));
-            for (page, bounds) in chunk.pages.iter().zip(chunk.bounds.iter().map(|&b| b)) {
+            for (page, bounds) in chunk.pages.iter().zip(chunk.bounds.iter().copied()) {
                 assert!(page.len > 0 || chunk.pages.len() == 1, "an empty page stays");
                 assert!(page.slots.len() < page.len as usize + 2 * STEP, "room is given back");
                 assert!(page.used().iter().all(|slot| slot.0.print.table >= bounds));
@@ -418,7 +418,7 @@ mod tests {
         match kind % 4 {
             0 => raw,
             1 => raw % 5_000,
-            2 => (raw % 7) << 61 | raw % 900,
+            2 => ((raw % 7) << 61) | (raw % 900),
             _ => u64::MAX - raw % 3,
         }
     }

@@ -80,7 +80,12 @@ impl History {
 
     fn set(&mut self) -> PolicySet {
         self.version += self.draw.below(3);
-        let policies = (1..=10).filter_map(|id| (!self.draw.one_in(9)).then(|| self.policy(id))).collect();
+        let mut policies = Vec::new();
+        for id in 1..=10 {
+            if !self.draw.one_in(9) {
+                policies.push(self.policy(id));
+            }
+        }
         PolicySet { version: PolicyVersion(self.version), policies }
     }
 

@@ -216,7 +216,7 @@ impl Subject for Whole {
     ) -> (Position, Decision) {
         // A stamp that steps back is taken for the shard's time only where the shard has been told that time.
         let stamp = if self.shard.stamp() < t { t } else { stamp };
-        let check = Check { peek, max_delay, ..self.named(policies, limits, self.index % 3 == 0) };
+        let check = Check { peek, max_delay, ..self.named(policies, limits, self.index.is_multiple_of(3)) };
         let command = match ttl {
             None => Command::Check(check),
             Some(ttl) => Command::Reserve { check, ttl },
@@ -267,7 +267,7 @@ impl Subject for Whole {
         if drop {
             self.apply(t, Command::Tick);
         }
-        if self.index % 50 == 0 {
+        if self.index.is_multiple_of(50) {
             self.restart();
         }
     }
