@@ -76,7 +76,7 @@ pub trait File: Send + Sync {
     /// Makes a new file `len` bytes long, each a zero that is really written, and durable: later writes and syncs within
     /// it change no metadata.
     fn fill(&self, len: u64) -> io::Result<()> {
-        const ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
         let mut at = 0;
         while at < len {
             let piece = ZEROS.len().min((len - at) as usize);

@@ -77,7 +77,9 @@ impl Directory {
         if !read_only {
             // Only for whoever is refused: it is the lock that counts.
             let pid = format!("{}\n", std::process::id());
-            lock.set_len(0).and_then(|()| lock.write_all_at(pid.as_bytes(), 0)).map_err(|e| named(e, "write", &path))?;
+            lock.set_len(0)
+                .and_then(|()| lock.write_all_at(pid.as_bytes(), 0))
+                .map_err(|e| named(e, "write", &path))?;
         }
         Ok(Directory { root, read_only, _lock: lock })
     }

@@ -109,6 +109,7 @@ impl AsyncRuntime for Runtime {
                 SEED.set(Some(rng.next_u64()));
                 ThreadSource::Seeded(rng)
             }
+            #[expect(clippy::disallowed_methods, reason = "this is where the system's generator comes in")]
             None => ThreadSource::System(rand::rng()),
         }
     }
