@@ -90,3 +90,6 @@ pub const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 pub const PROBLEMS_TOLD: usize = 20;
 
 const _: () = assert!(FORWARD_PATIENCE.as_millis() < ADMIN_PATIENCE.as_millis());
+
+/// Nodes that vote in the control group, at most; the others learn.
+pub const CONTROL_VOTERS: usize = 5;
