@@ -1,0 +1,70 @@
+//! Runs a node until it is told to stop or fails.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ArgMatches;
+use quorate_node::settings::{self, Settings, Sources};
+use rustix::process::{Pid, Signal};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::args::{PARENT, given};
+use crate::{Failure, observe};
+
+/// How long a stop may take: leaderships are handed over, answers given, the log synced.
+const STOP: Duration = Duration::from_secs(10);
+
+/// Runs the node that the command line, the environment and the settings file describe.
+pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
+    if let Some(parent) = matches.get_one::<i32>(PARENT) {
+        die_with(*parent)?;
+    }
+    let settings = read_settings(matches)?;
+    observe::start(&settings.logging);
+    let mut builder = match settings.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(settings.threads).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    let done = runtime.block_on(serve(settings));
+    // Whatever still runs has nothing more to say to anybody.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    done
+}
+
+fn read_settings(matches: &ArgMatches) -> Result<Settings, Failure> {
+    let file = match matches.get_one::<PathBuf>("config") {
+        None => None,
+        Some(path) => {
+            let cannot = |error| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
+            Some((path.display().to_string(), std::fs::read_to_string(path).map_err(cannot)?))
+        }
+    };
+    let env = std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok().filter(|name| name.starts_with("QUORATE_"))?;
+        Some((name, value.to_string_lossy().into_owned()))
+    });
+    settings::load(&Sources { file, env: env.collect(), flags: given(matches) }).map_err(Failure::usage)
+}
+
+/// Asks the kernel to kill this process as soon as `parent` is gone, however it goes.
+fn die_with(parent: i32) -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|error| Failure::failed(format!("cannot be bound to process {parent}: {error}")))?;
+    // It may have gone before it was asked; then nobody would tell.
+    if rustix::process::getppid().map(Pid::as_raw_nonzero).is_none_or(|pid| pid.get() != parent) {
+        return Err(Failure::failed(format!("process {parent}, which this node belongs to, is gone")));
+    }
+    Ok(())
+}
+
+async fn serve(settings: Settings) -> Result<(), Failure> {
+    let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let _ = (settings, STOP);
+    tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    }
+}
