@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ArgMatches;
+use quorate_node::node::{Node, Parts};
 use quorate_node::settings::{self, Settings, Sources};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -62,9 +63,19 @@ fn die_with(parent: i32) -> Result<(), Failure> {
 async fn serve(settings: Settings) -> Result<(), Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    let _ = (settings, STOP);
-    tokio::select! {
-        _ = terminate.recv() => Ok(()),
-        _ = interrupt.recv() => Ok(()),
+    let node = Node::start(settings, Parts::real()).await.map_err(Failure::failed)?;
+    let failed = tokio::select! {
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+        why = node.failed() => Some(why),
+    };
+    if let Some(why) = failed {
+        tracing::error!("the node has failed and stops: {why}");
+        return Err(Failure::failed(why));
+    }
+    tracing::info!("stopping");
+    match tokio::time::timeout(STOP, node.shutdown()).await {
+        Ok(()) => Ok(()),
+        Err(_) => Err(Failure::failed(format!("did not stop within {STOP:?}; nothing that was answered is lost"))),
     }
 }
