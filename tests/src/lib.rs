@@ -6,6 +6,7 @@
 
 pub mod binaries;
 pub mod cluster;
+pub mod load;
 pub mod wait;
 
 pub use binaries::binary;
