@@ -7,6 +7,7 @@
 pub mod binaries;
 pub mod cluster;
 pub mod load;
+pub mod tool;
 pub mod wait;
 
 pub use binaries::binary;
