@@ -3,14 +3,12 @@
 //! Integers are little-endian; an optional value has a byte before it that is 0 or 1. Whoever reads checks every length
 //! against what is there. Nodes of one cluster may differ by one release, so the version comes first.
 
-use std::collections::BTreeSet;
-
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use openraft::EmptyNode;
 use openraft::raft::{AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, VoteRequest, VoteResponse};
 use quorate_core::NodeId;
 
-use super::types::{Entry, LogId, Membership, Payload, Proposal, SnapshotMeta, StoredMembership, TypeConfig, Vote, log_id};
+use super::codec;
+use super::types::{Entry, LogId, Membership, Payload, Proposal, SnapshotMeta, TypeConfig, Vote, log_id};
 
 const VERSION: u8 = 1;
 
@@ -163,40 +161,30 @@ impl Message for Vote {
     }
 }
 
-impl Message for Membership {
-    fn put(&self, out: &mut BytesMut) {
-        let configs = self.get_joint_config().iter().map(|config| config.iter().copied().collect::<Vec<NodeId>>());
-        configs.collect::<Vec<_>>().put(out);
-        self.nodes().map(|(node, _)| *node).collect::<Vec<_>>().put(out);
-    }
-
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let configs = Vec::<Vec<NodeId>>::take(from)?.into_iter().map(|config| config.into_iter().collect::<BTreeSet<_>>());
-        let nodes = Vec::<NodeId>::take(from)?.into_iter().map(|node| (node, EmptyNode::new()));
-        let nodes: std::collections::BTreeMap<_, _> = nodes.collect();
-        Membership::new(configs.collect(), nodes).map_err(|_| MessageError::Malformed("a membership that names a voter and no node for it"))
-    }
+/// A value in the encoding that log and snapshots share, with its length before it.
+fn put_coded(out: &mut BytesMut, put: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = Vec::new();
+    put(&mut bytes);
+    Bytes::from(bytes).put(out);
 }
 
-impl Message for StoredMembership {
+impl Message for Membership {
     fn put(&self, out: &mut BytesMut) {
-        self.log_id().put(out);
-        self.membership().put(out);
+        put_coded(out, |bytes| codec::put_membership(self, bytes));
     }
 
     fn take(from: &mut Bytes) -> Read<Self> {
-        Ok(StoredMembership::new(Option::take(from)?, Membership::take(from)?))
+        codec::Reader(&Bytes::take(from)?).membership().ok_or(MessageError::Malformed("a membership that cannot be"))
     }
 }
 
 impl Message for SnapshotMeta {
     fn put(&self, out: &mut BytesMut) {
-        self.last_log_id.put(out);
-        self.last_membership.put(out);
+        put_coded(out, |bytes| codec::put_snapshot_meta(self, bytes));
     }
 
     fn take(from: &mut Bytes) -> Read<Self> {
-        Ok(SnapshotMeta { last_log_id: Option::take(from)?, last_membership: Message::take(from)? })
+        codec::Reader(&Bytes::take(from)?).snapshot_meta().ok_or(MessageError::Malformed("a snapshot's meta that cannot be"))
     }
 }
 
