@@ -30,7 +30,7 @@ pub trait Message: Sized {
     /// Adds it to the bytes.
     fn put(&self, out: &mut BytesMut);
     /// Takes it off the bytes.
-    fn take(from: &mut Bytes) -> Read<Self>;
+    fn read(from: &mut Bytes) -> Read<Self>;
 
     /// As a message.
     fn encode(&self) -> Bytes {
@@ -42,8 +42,8 @@ pub trait Message: Sized {
 
     /// Reads a message; what follows it is left for a later release to mean something.
     fn decode(mut bytes: Bytes) -> Read<Self> {
-        match u8::take(&mut bytes)? {
-            VERSION => Self::take(&mut bytes),
+        match u8::read(&mut bytes)? {
+            VERSION => Self::read(&mut bytes),
             other => Err(MessageError::Version(other)),
         }
     }
@@ -54,7 +54,7 @@ impl Message for u8 {
         out.put_u8(*self);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
+    fn read(from: &mut Bytes) -> Read<Self> {
         from.try_get_u8().map_err(|_| MessageError::Malformed("it ends early"))
     }
 }
@@ -64,7 +64,7 @@ impl Message for u64 {
         out.put_u64_le(*self);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
+    fn read(from: &mut Bytes) -> Read<Self> {
         from.try_get_u64_le().map_err(|_| MessageError::Malformed("it ends early"))
     }
 }
@@ -74,8 +74,8 @@ impl Message for bool {
         out.put_u8(u8::from(*self));
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        match u8::take(from)? {
+    fn read(from: &mut Bytes) -> Read<Self> {
+        match u8::read(from)? {
             0 => Ok(false),
             1 => Ok(true),
             _ => Err(MessageError::Malformed("a flag that is neither 0 nor 1")),
@@ -89,8 +89,8 @@ impl Message for Bytes {
         out.put_slice(self);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let length = u64::take(from)?;
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let length = u64::read(from)?;
         if length > from.len() as u64 {
             return Err(MessageError::Malformed("a length beyond its end"));
         }
@@ -106,8 +106,8 @@ impl<T: Message> Message for Option<T> {
         }
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        if bool::take(from)? { T::take(from).map(Some) } else { Ok(None) }
+    fn read(from: &mut Bytes) -> Read<Self> {
+        if bool::read(from)? { T::read(from).map(Some) } else { Ok(None) }
     }
 }
 
@@ -117,13 +117,13 @@ impl<T: Message> Message for Vec<T> {
         self.iter().for_each(|item| item.put(out));
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let count = u64::take(from)?;
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let count = u64::read(from)?;
         // Every item is at least a byte: more of them than bytes cannot be.
         if count > from.len() as u64 {
             return Err(MessageError::Malformed("more items than bytes"));
         }
-        (0..count).map(|_| T::take(from)).collect()
+        (0..count).map(|_| T::read(from)).collect()
     }
 }
 
@@ -132,8 +132,8 @@ impl Message for NodeId {
         self.0.put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        u64::take(from).map(NodeId)
+    fn read(from: &mut Bytes) -> Read<Self> {
+        u64::read(from).map(NodeId)
     }
 }
 
@@ -143,8 +143,8 @@ impl Message for LogId {
         out.put_u64_le(self.index());
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        Ok(log_id(u64::take(from)?, u64::take(from)?))
+    fn read(from: &mut Bytes) -> Read<Self> {
+        Ok(log_id(u64::read(from)?, u64::read(from)?))
     }
 }
 
@@ -155,9 +155,9 @@ impl Message for Vote {
         self.is_committed().put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let (term, node) = (u64::take(from)?, NodeId::take(from)?);
-        Ok(if bool::take(from)? { Vote::new_committed(term, node) } else { Vote::new(term, node) })
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let (term, node) = (u64::read(from)?, NodeId::read(from)?);
+        Ok(if bool::read(from)? { Vote::new_committed(term, node) } else { Vote::new(term, node) })
     }
 }
 
@@ -173,8 +173,8 @@ impl Message for Membership {
         put_coded(out, |bytes| codec::put_membership(self, bytes));
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        codec::Reader(&Bytes::take(from)?).membership().ok_or(MessageError::Malformed("a membership that cannot be"))
+    fn read(from: &mut Bytes) -> Read<Self> {
+        codec::Reader(&Bytes::read(from)?).membership().ok_or(MessageError::Malformed("a membership that cannot be"))
     }
 }
 
@@ -183,8 +183,8 @@ impl Message for SnapshotMeta {
         put_coded(out, |bytes| codec::put_snapshot_meta(self, bytes));
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        codec::Reader(&Bytes::take(from)?).snapshot_meta().ok_or(MessageError::Malformed("a snapshot's meta that cannot be"))
+    fn read(from: &mut Bytes) -> Read<Self> {
+        codec::Reader(&Bytes::read(from)?).snapshot_meta().ok_or(MessageError::Malformed("a snapshot's meta that cannot be"))
     }
 }
 
@@ -204,12 +204,12 @@ impl Message for Entry {
         }
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let log_id = LogId::take(from)?;
-        let payload = match u8::take(from)? {
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let log_id = LogId::read(from)?;
+        let payload = match u8::read(from)? {
             0 => Payload::Blank,
-            1 => Payload::Normal(Proposal(Bytes::take(from)?)),
-            2 => Payload::Membership(Membership::take(from)?),
+            1 => Payload::Normal(Proposal(Bytes::read(from)?)),
+            2 => Payload::Membership(Membership::read(from)?),
             _ => return Err(MessageError::Malformed("an entry of an unknown kind")),
         };
         Ok(Entry { log_id, payload })
@@ -224,9 +224,9 @@ impl Message for AppendEntriesRequest<TypeConfig> {
         self.entries.put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let (vote, prev_log_id) = (Vote::take(from)?, Option::take(from)?);
-        let (leader_commit, entries) = (Option::take(from)?, Vec::take(from)?);
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let (vote, prev_log_id) = (Vote::read(from)?, Option::read(from)?);
+        let (leader_commit, entries) = (Option::read(from)?, Vec::read(from)?);
         Ok(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })
     }
 }
@@ -247,12 +247,12 @@ impl Message for AppendEntriesResponse<TypeConfig> {
         }
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        match u8::take(from)? {
+    fn read(from: &mut Bytes) -> Read<Self> {
+        match u8::read(from)? {
             0 => Ok(AppendEntriesResponse::Success),
-            1 => Ok(AppendEntriesResponse::PartialSuccess(Option::take(from)?)),
+            1 => Ok(AppendEntriesResponse::PartialSuccess(Option::read(from)?)),
             2 => Ok(AppendEntriesResponse::Conflict),
-            3 => Ok(AppendEntriesResponse::HigherVote(Vote::take(from)?)),
+            3 => Ok(AppendEntriesResponse::HigherVote(Vote::read(from)?)),
             _ => Err(MessageError::Malformed("an unknown answer to an append")),
         }
     }
@@ -265,9 +265,9 @@ impl Message for VoteRequest<TypeConfig> {
         self.leadership_transfer.put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let (vote, last_log_id) = (Vote::take(from)?, Option::take(from)?);
-        Ok(VoteRequest { vote, last_log_id, leadership_transfer: bool::take(from)? })
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let (vote, last_log_id) = (Vote::read(from)?, Option::read(from)?);
+        Ok(VoteRequest { vote, last_log_id, leadership_transfer: bool::read(from)? })
     }
 }
 
@@ -278,9 +278,9 @@ impl Message for VoteResponse<TypeConfig> {
         self.vote_granted.put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let (vote, last_log_id) = (Vote::take(from)?, Option::take(from)?);
-        Ok(VoteResponse { vote, last_log_id, vote_granted: bool::take(from)? })
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let (vote, last_log_id) = (Vote::read(from)?, Option::read(from)?);
+        Ok(VoteResponse { vote, last_log_id, vote_granted: bool::read(from)? })
     }
 }
 
@@ -291,9 +291,9 @@ impl Message for TransferLeaderRequest<TypeConfig> {
         self.last_log_id().copied().put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        let (vote, to) = (Vote::take(from)?, NodeId::take(from)?);
-        Ok(TransferLeaderRequest::new(vote, to, Option::take(from)?))
+    fn read(from: &mut Bytes) -> Read<Self> {
+        let (vote, to) = (Vote::read(from)?, NodeId::read(from)?);
+        Ok(TransferLeaderRequest::new(vote, to, Option::read(from)?))
     }
 }
 
@@ -302,7 +302,7 @@ impl Message for SnapshotResponse<TypeConfig> {
         self.vote.put(out);
     }
 
-    fn take(from: &mut Bytes) -> Read<Self> {
-        Ok(SnapshotResponse::new(Vote::take(from)?))
+    fn read(from: &mut Bytes) -> Read<Self> {
+        Ok(SnapshotResponse::new(Vote::read(from)?))
     }
 }
