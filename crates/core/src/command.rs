@@ -35,7 +35,7 @@ pub struct Limit {
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
-    /// All of them grant, or none is charged. At least one, at most [`caps::LIMITS_PER_CHECK`](crate::caps::LIMITS_PER_CHECK).
+    /// All of them grant, or none is charged. At least one, at most [`caps::LIMITS_PER_CHECK`].
     pub limits: SmallVec<[Limit; 1]>,
     /// Answer as the check would, and charge nothing.
     pub peek: bool,
@@ -87,7 +87,7 @@ pub enum Command {
     Reserve {
         /// The check.
         check: Check,
-        /// How long it may stay unsettled; at most [`caps::RESERVATION`](crate::caps::RESERVATION).
+        /// How long it may stay unsettled; at most [`caps::RESERVATION`].
         ttl: Span,
     },
     /// Says what a reservation really used. Kind 4.

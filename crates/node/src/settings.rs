@@ -1,6 +1,6 @@
 //! A node's settings: from flags, then `QUORATE_*` environment variables, then a TOML file, then defaults.
 //!
-//! Invariants: every setting is one row of [`table`], which alone gives its name, bounds, default and meaning; what is
+//! Invariants: every setting is one row of `table`, which alone gives its name, bounds, default and meaning; what is
 //! read here is valid, nobody checks it again; a name that is not in the table is refused, and all problems are reported
 //! at once, each with where it stands. Reads no file and no environment by itself: [`Sources`] is passed in.
 
