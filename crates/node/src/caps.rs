@@ -79,3 +79,31 @@ const _: () = assert!(
         <= ADMIN_MESSAGE
 );
 const _: () = assert!(STREAM_WINDOW <= CONNECTION_WINDOW);
+
+// Log and snapshots.
+
+/// Bytes of a segment of the log, unless set.
+pub const SEGMENT_BYTES: u32 = 64 << 20;
+/// Bytes of the newest entries that each group keeps in memory for reads.
+pub const LOG_TAIL_BYTES: usize = 4 << 20;
+/// Bytes of entries that may wait for the log's writer; who comes then waits.
+pub const LOG_QUEUE_BYTES: usize = 64 << 20;
+/// Bytes that the log writes with one sync, about.
+pub const LOG_BATCH_BYTES: usize = 4 << 20;
+/// Bytes of entries that one read of the log returns, unless a single one is larger. Below what a message between nodes
+/// may carry.
+pub const LOG_READ_BYTES: usize = 2 << 20;
+/// Bytes of old entries that are written again between two batches, to free an old segment.
+pub const LOG_REWRITE_BYTES: usize = 1 << 20;
+/// An idle log writes down after this time how far it was synced.
+pub const LOG_IDLE: Duration = Duration::from_millis(20);
+/// Bytes of a block of a snapshot file, each with its checksum.
+pub const SNAPSHOT_BLOCK_BYTES: usize = 64 << 10;
+/// Snapshot files of a group that are kept.
+pub const SNAPSHOTS_KEPT: usize = 2;
+/// Bytes of a snapshot's meta.
+pub const SNAPSHOT_META_BYTES: usize = 1 << 20;
+
+const _: () = assert!(quorate_core::caps::BATCH_BYTES <= SEGMENT_BYTES as usize / 2);
+const _: () = assert!(LOG_BATCH_BYTES <= LOG_QUEUE_BYTES);
+const _: () = assert!(LOG_QUEUE_BYTES <= u32::MAX as usize);

@@ -3,8 +3,11 @@
 pub mod caps;
 pub mod clock;
 pub mod disk;
+pub mod identity;
+pub mod log;
 pub mod raft;
 pub mod random;
 pub mod sequencer;
 pub mod services;
 pub mod settings;
+pub mod snapshot_files;

@@ -6,6 +6,8 @@ pub enum Applied {
     /// No answer: a blank entry, a membership, or nobody asked.
     #[default]
     None,
+    /// A shard's.
+    Shard(quorate_core::Applied),
     /// The control group's.
     Control(ControlAnswer),
 }
