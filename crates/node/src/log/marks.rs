@@ -87,8 +87,6 @@ impl Marks {
             return;
         }
         self.purged = Some(upto);
-        // What is purged was applied, hence committed.
-        self.commit(upto);
         self.first = Index(upto.index.0 + 1);
         if self.last.is_none_or(|last| last.index <= upto.index) {
             self.last = Some(upto);

@@ -73,12 +73,12 @@ impl Replay {
                     format!("of group {id}, entries {from} to {upto} should be there, {} are", group.entries.len());
                 return Err(LogError::Incomplete { what });
             }
-            // A mark beyond the log's end covers what is not here: openraft may commit before the flush.
+            // A mark that covers what is not here would have other entries applied in its place.
             let within = |id: &super::entry::EntryId| {
                 marks.purged.is_some_and(|purged| id.index <= purged.index)
                     || group.entries.get(&id.index).is_some_and(|(term, _)| *term == id.term)
             };
-            marks.committed = marks.committed.filter(within).or(marks.purged);
+            marks.committed = marks.committed.filter(within);
         }
         Ok(self.groups)
     }

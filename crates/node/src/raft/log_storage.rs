@@ -175,3 +175,6 @@ impl RaftLogStorage<TypeConfig> for LogStorage {
         Ok(self.0.purge(to_entry_id(log_id))?)
     }
 }
+
+#[cfg(test)]
+mod tests;
