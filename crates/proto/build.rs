@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use prost::Message as _;
 
-const FILES: [&str; 5] = ["common", "checks", "topology", "admin", "peer"];
+const FILES: [&str; 6] = ["common", "checks", "topology", "admin", "control", "peer"];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root = PathBuf::from(std::env::var("CARGO_MANIFEST_DIR")?).join("../../proto");

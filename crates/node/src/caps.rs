@@ -107,3 +107,19 @@ pub const SNAPSHOT_META_BYTES: usize = 1 << 20;
 const _: () = assert!(quorate_core::caps::BATCH_BYTES <= SEGMENT_BYTES as usize / 2);
 const _: () = assert!(LOG_BATCH_BYTES <= LOG_QUEUE_BYTES);
 const _: () = assert!(LOG_QUEUE_BYTES <= u32::MAX as usize);
+
+// The control group.
+
+/// Nodes that vote in the control group, at most; the others learn.
+pub const CONTROL_VOTERS: usize = 5;
+/// Bytes of a part of the control state; sled never syncs values much larger.
+pub const CONTROL_PART: usize = 60 << 10;
+/// Bytes that sled caches.
+pub const CONTROL_CACHE: u64 = 8 << 20;
+/// Changes of the policies that are kept for the history.
+pub const POLICY_HISTORY: usize = 100;
+/// Names of each kind that a record of the history lists.
+pub const POLICY_RECORD_NAMES: usize = 64;
+
+const _: () = assert!(CONTROL_PART < 64 << 10);
+const _: () = assert!(3 * POLICY_RECORD_NAMES * (quorate_core::caps::POLICY_NAME_BYTES + 4) + 64 < CONTROL_PART);

@@ -2,6 +2,7 @@
 
 pub mod caps;
 pub mod clock;
+pub mod control;
 pub mod disk;
 pub mod identity;
 pub mod log;
@@ -11,3 +12,4 @@ pub mod sequencer;
 pub mod services;
 pub mod settings;
 pub mod snapshot_files;
+pub mod transport;

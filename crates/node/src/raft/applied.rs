@@ -1,5 +1,7 @@
 //! What applying an entry answers, to whoever proposed it on this node.
 
+use crate::control::ControlAnswer;
+
 /// The answer to a proposal. Followers, and entries that carry none, build [`Applied::None`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Applied {
@@ -10,13 +12,4 @@ pub enum Applied {
     Shard(quorate_core::Applied),
     /// The control group's.
     Control(ControlAnswer),
-}
-
-/// What the control group answers to a command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ControlAnswer {
-    /// It was done.
-    Done,
-    /// It was refused, and why; nothing changed.
-    Refused(String),
 }

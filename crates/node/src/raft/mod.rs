@@ -6,7 +6,7 @@ pub mod log_storage;
 pub mod runtime;
 pub mod types;
 
-pub use applied::{Applied, ControlAnswer};
+pub use applied::Applied;
 pub use log_storage::LogStorage;
 pub use runtime::Runtime;
 pub use types::{

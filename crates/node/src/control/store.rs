@@ -1,0 +1,256 @@
+//! Where the control group's applied state is kept between starts: sled, or its twin in memory.
+//!
+//! The state is kept in parts, each under a name, and changed in transactions: what was applied and the index that it was
+//! applied at change together or not at all. Nothing here is the only copy of anything: the log and the snapshots of the
+//! control group could rebuild it, and do where it fell back.
+//!
+//! ```text
+//!  commit ─► one sled transaction ─► flush ─► fdatasync of sled's file ─► done
+//!                                    (sled's flush alone asks for a write-back and does not wait for the disk)
+//! ```
+//!
+//! Invariants: a part is at most [`caps::CONTROL_PART`] bytes (sled puts larger values into files that it never syncs) and
+//! carries its checksum; sled is never called on an async worker.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::parts::Parts;
+use crate::caps;
+
+/// What went wrong with the store. The node cannot go on with it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database failed.
+    #[error("the control store {} failed: {source}; free or replace the disk, then start the node again", path.display())]
+    Database {
+        /// Where it is.
+        path: PathBuf,
+        /// What it said.
+        source: sled::Error,
+    },
+    /// The disk failed.
+    #[error(
+        "the control store {} could not be made durable: {source}; free or replace the disk, then start the node again",
+        path.display()
+    )]
+    Sync {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A part does not fit its checksum.
+    #[error(
+        "the control store {} is damaged: its part {part:?} does not fit its checksum; remove that directory, and the node \
+         rebuilds it from its log and the other nodes",
+        path.display()
+    )]
+    Damaged {
+        /// Where it is.
+        path: PathBuf,
+        /// The part's name.
+        part: String,
+    },
+    /// A part is larger than the store takes.
+    #[error("the part {0:?} of the control state is larger than {max} bytes; report this", max = caps::CONTROL_PART)]
+    TooLarge(String),
+    /// The thread that serves the store is gone.
+    #[error("the control store {} was interrupted: the node is stopping", .0.display())]
+    Interrupted(PathBuf),
+}
+
+/// Keeps the parts of a state.
+#[async_trait]
+pub trait ControlStore: Send + Sync + fmt::Debug {
+    /// All parts, checked.
+    ///
+    /// # Errors
+    /// The database or the disk failed, or a part is damaged.
+    async fn load(&self) -> Result<Parts, StoreError>;
+    /// Changes parts together: puts those with a value, drops the others. When it returns, the change is durable.
+    ///
+    /// # Errors
+    /// The database or the disk failed, or a part is too large. Whether it was changed is not known then.
+    async fn commit(&self, changes: BTreeMap<String, Option<Bytes>>) -> Result<(), StoreError>;
+}
+
+/// The real one, on sled.
+pub struct SledControlStore {
+    path: PathBuf,
+    database: sled::Db,
+    file: Arc<std::fs::File>,
+}
+
+impl fmt::Debug for SledControlStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SledControlStore({})", self.path.display())
+    }
+}
+
+impl SledControlStore {
+    /// Opens the database in that directory, or makes it.
+    ///
+    /// # Errors
+    /// The database or the disk failed.
+    pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let path = path.to_owned();
+        let at = path.clone();
+        blocking(&at, move || {
+            let failed = |source| StoreError::Database { path: path.clone(), source };
+            let database = sled::Config::new().path(&path).cache_capacity(caps::CONTROL_CACHE).flush_every_ms(None);
+            let database = database.open().map_err(failed)?;
+            database.flush().map_err(failed)?;
+            let file = std::fs::File::open(path.join("db"));
+            let file = file.map_err(|source| StoreError::Sync { path: path.clone(), source })?;
+            Ok(SledControlStore { path, database, file: Arc::new(file) })
+        })
+        .await
+    }
+}
+
+#[async_trait]
+impl ControlStore for SledControlStore {
+    async fn load(&self) -> Result<Parts, StoreError> {
+        let (path, database) = (self.path.clone(), self.database.clone());
+        blocking(&self.path, move || {
+            let mut parts = Parts::new();
+            for entry in database.iter() {
+                let (name, value) = entry.map_err(|source| StoreError::Database { path: path.clone(), source })?;
+                let name = String::from_utf8_lossy(&name).into_owned();
+                let Some(part) = unseal(&name, &value) else {
+                    return Err(StoreError::Damaged { path, part: name });
+                };
+                parts.insert(name, part);
+            }
+            Ok(parts)
+        })
+        .await
+    }
+
+    async fn commit(&self, changes: BTreeMap<String, Option<Bytes>>) -> Result<(), StoreError> {
+        check_sizes(&changes)?;
+        let (path, database, file) = (self.path.clone(), self.database.clone(), self.file.clone());
+        blocking(&self.path, move || {
+            let mut batch = sled::Batch::default();
+            for (name, value) in changes {
+                match value {
+                    Some(value) => batch.insert(name.as_bytes(), seal(&name, &value)),
+                    None => batch.remove(name.as_bytes()),
+                }
+            }
+            database.apply_batch(batch).map_err(|source| StoreError::Database { path: path.clone(), source })?;
+            database.flush().map_err(|source| StoreError::Database { path: path.clone(), source })?;
+            file.sync_data().map_err(|source| StoreError::Sync { path, source })
+        })
+        .await
+    }
+}
+
+/// Runs what blocks where it may.
+#[expect(clippy::disallowed_methods, reason = "this is the one place where waiting for sled may block a thread")]
+async fn blocking<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(StoreError::Interrupted(path.to_owned())))
+}
+
+fn check_sizes(changes: &BTreeMap<String, Option<Bytes>>) -> Result<(), StoreError> {
+    let large = changes.iter().find(|(_, value)| value.as_ref().is_some_and(|value| value.len() > caps::CONTROL_PART));
+    match large {
+        Some((name, _)) => Err(StoreError::TooLarge(name.clone())),
+        None => Ok(()),
+    }
+}
+
+fn checksum(name: &str, value: &[u8]) -> [u8; 4] {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&(name.len() as u64).to_le_bytes());
+    hasher.update(name.as_bytes());
+    hasher.update(value);
+    hasher.finalize().to_le_bytes()
+}
+
+fn seal(name: &str, value: &[u8]) -> Vec<u8> {
+    [&checksum(name, value)[..], value].concat()
+}
+
+fn unseal(name: &str, sealed: &[u8]) -> Option<Bytes> {
+    let (sum, value) = sealed.split_at_checked(4)?;
+    (sum == checksum(name, value)).then(|| Bytes::copy_from_slice(value))
+}
+
+/// The twin in memory. What was committed survives as long as a clone of it does.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryControlStore(Arc<Mutex<Parts>>);
+
+#[async_trait]
+impl ControlStore for MemoryControlStore {
+    async fn load(&self) -> Result<Parts, StoreError> {
+        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    async fn commit(&self, changes: BTreeMap<String, Option<Bytes>>) -> Result<(), StoreError> {
+        check_sizes(&changes)?;
+        let mut parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for (name, value) in changes {
+            match value {
+                Some(value) => parts.insert(name, value),
+                None => parts.remove(&name),
+            };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(pairs: &[(&str, Option<&'static [u8]>)]) -> BTreeMap<String, Option<Bytes>> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), value.map(Bytes::from_static))).collect()
+    }
+
+    #[tokio::test]
+    async fn what_is_committed_is_there_when_it_is_opened_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let store = SledControlStore::open(&path).await.unwrap();
+        store.commit(changes(&[("a", Some(b"1")), ("b", Some(b"2"))])).await.unwrap();
+        store.commit(changes(&[("a", None), ("c", Some(b"3"))])).await.unwrap();
+        drop(store);
+        let parts = SledControlStore::open(&path).await.unwrap().load().await.unwrap();
+        let parts: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), &part[..])).collect();
+        assert_eq!(parts, [("b", &b"2"[..]), ("c", b"3")]);
+    }
+
+    #[tokio::test]
+    async fn a_part_that_changed_by_itself_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let store = SledControlStore::open(&path).await.unwrap();
+        store.commit(changes(&[("policies", Some(b"all of them"))])).await.unwrap();
+        let mut sealed = store.database.get("policies").unwrap().unwrap().to_vec();
+        for bit in 0..sealed.len() * 8 {
+            sealed[bit / 8] ^= 1 << (bit % 8);
+            store.database.insert("policies", &sealed[..]).unwrap();
+            let error = store.load().await.unwrap_err();
+            assert!(matches!(&error, StoreError::Damaged { part, .. } if part == "policies"), "bit {bit}: {error}");
+            sealed[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_that_sled_would_not_sync_is_refused() {
+        let large = Bytes::from(vec![0; caps::CONTROL_PART + 1]);
+        let error = MemoryControlStore::default().commit([("x".to_owned(), Some(large))].into()).await.unwrap_err();
+        assert!(matches!(error, StoreError::TooLarge(_)));
+    }
+}
