@@ -123,3 +123,18 @@ pub const POLICY_RECORD_NAMES: usize = 64;
 
 const _: () = assert!(CONTROL_PART < 64 << 10);
 const _: () = assert!(3 * POLICY_RECORD_NAMES * (quorate_core::caps::POLICY_NAME_BYTES + 4) + 64 < CONTROL_PART);
+
+// The operator's calls.
+
+/// How long a change of the policies, and its way to every shard, is waited for. Below what a client's admin calls wait.
+pub const ADMIN_PATIENCE: Duration = Duration::from_secs(8);
+/// The pause before the control group, or a shard that lags, is asked again.
+pub const ADMIN_RETRY: Duration = Duration::from_millis(50);
+/// How long the control group's leader has to answer another node.
+pub const FORWARD_PATIENCE: Duration = Duration::from_secs(3);
+/// How long a node has to say how it is.
+pub const STATUS_PATIENCE: Duration = Duration::from_secs(1);
+/// Wrong policies of one request that are told; more are only counted.
+pub const PROBLEMS_TOLD: usize = 20;
+
+const _: () = assert!(FORWARD_PATIENCE.as_millis() < ADMIN_PATIENCE.as_millis());

@@ -1,0 +1,94 @@
+//! What every node says of itself, put together.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::join_all;
+use prost::Message;
+use quorate_core::NodeId;
+use quorate_proto::v1::{self, peer_request::Kind};
+
+use super::Cluster;
+use crate::caps;
+use crate::control::ControlState;
+
+/// Asks every node of the cluster, together; who does not answer in time is told with why.
+pub(super) async fn gather(
+    cluster: &impl Cluster,
+    state: &ControlState,
+    patience: Duration,
+) -> Vec<(NodeId, Result<v1::NodeStatus, String>)> {
+    let me = cluster.me();
+    let asked = state.nodes.keys().map(|&node| async move {
+        if Some(node) == me {
+            return (node, Ok(cluster.status()));
+        }
+        let answer = match cluster.call(node, Kind::Status, Bytes::new(), patience).await {
+            Ok(body) => v1::NodeStatus::decode(body).map_err(|error| format!("its status cannot be read: {error}")),
+            Err(error) => Err(error.to_string()),
+        };
+        (node, answer)
+    });
+    join_all(asked).await
+}
+
+pub(super) async fn cluster_status(cluster: &impl Cluster) -> v1::ClusterStatusResponse {
+    let Some(state) = cluster.state() else {
+        // In no cluster yet, or not told about it yet: what the node itself says is all there is.
+        let me = v1::NodeStatus { reachable: true, ..cluster.status() };
+        return v1::ClusterStatusResponse { nodes: vec![me], ..v1::ClusterStatusResponse::default() };
+    };
+    let answers = gather(cluster, &state, caps::STATUS_PATIENCE).await;
+    assemble(&state, answers)
+}
+
+/// Puts the nodes' answers together.
+pub fn assemble(
+    state: &ControlState,
+    answers: Vec<(NodeId, Result<v1::NodeStatus, String>)>,
+) -> v1::ClusterStatusResponse {
+    let mut nodes: Vec<v1::NodeStatus> =
+        answers.into_iter().map(|(node, answer)| node_status(state, node, answer)).collect();
+    let shards: Vec<v1::ShardStatus> = state
+        .shards
+        .iter()
+        .map(|shard| v1::ShardStatus {
+            first: shard.arc.start,
+            last: shard.arc.end_inclusive,
+            ..group_status(shard.id.0, &nodes)
+        })
+        .collect();
+    for node in &mut nodes {
+        node.leads = shards.iter().filter(|shard| shard.leader == node.id).count() as u32;
+    }
+    v1::ClusterStatusResponse {
+        cluster_id: Bytes::copy_from_slice(&state.cluster_id),
+        name: state.name.clone(),
+        epoch: state.epoch.0,
+        policy_version: state.policies.version.0,
+        shards,
+        control: Some(group_status(0, &nodes)),
+        nodes,
+    }
+}
+
+fn node_status(state: &ControlState, node: NodeId, answer: Result<v1::NodeStatus, String>) -> v1::NodeStatus {
+    let known = state.nodes.get(&node);
+    let (address, zone) = known.map(|known| (known.address.clone(), known.zone.clone())).unwrap_or_default();
+    match answer {
+        Ok(status) => v1::NodeStatus { id: node.0, address, zone, reachable: true, ..status },
+        Err(problem) => v1::NodeStatus { id: node.0, address, zone, problem, ..v1::NodeStatus::default() },
+    }
+}
+
+/// One group's replicas, and its leader as the newest term has it.
+fn group_status(shard: u32, nodes: &[v1::NodeStatus]) -> v1::ShardStatus {
+    let mut replicas = Vec::new();
+    for node in nodes {
+        let of_group = node.replicas.iter().filter(|replica| replica.shard == shard);
+        replicas.extend(of_group.map(|replica| v1::ReplicaStatus { node: node.id, ..replica.clone() }));
+    }
+    let newest = replicas.iter().filter(|replica| replica.leader > 0).max_by_key(|replica| replica.term);
+    let (leader, term) = newest.map_or((0, 0), |replica| (replica.leader, replica.term));
+    v1::ShardStatus { id: shard, leader, term, replicas, ..v1::ShardStatus::default() }
+}
