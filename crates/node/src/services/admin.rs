@@ -6,7 +6,7 @@
 mod change;
 mod status;
 #[cfg(test)]
-mod tests;
+pub(in crate::services) mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,11 +1,11 @@
 //! The calls that ask limits: the client's stream of frames, and a plain check for people and other languages.
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::ready;
-use futures::{Stream, StreamExt};
+use futures::{Stream, StreamExt, stream};
 use quorate_client::{Client, ErrorKind, Question, limit};
 use quorate_proto::convert::receipt_to_wire;
 use quorate_proto::v1;
@@ -45,10 +45,14 @@ impl v1::checks_server::Checks for Checks {
     type FramesStream = Pin<Box<dyn Stream<Item = Result<v1::FrameAnswer, Status>> + Send>>;
 
     async fn frames(&self, request: Request<Streaming<v1::Frame>>) -> Result<Response<Self::FramesStream>, Status> {
-        // A broken message ends the input; what was taken before is still answered, as far as anybody listens.
-        let input = request.into_inner().scan((), |(), frame| ready(frame.ok()));
-        let answers = Frames::new(Arc::clone(&self.ingress), input);
-        Ok(Response::new(Box::pin(answers.map(Ok))))
+        // A message that cannot be read ends the input. What was taken before is still answered, then it is told why.
+        let broken = Arc::new(OnceLock::new());
+        let told = Arc::clone(&broken);
+        let input =
+            request.into_inner().scan((), move |(), frame| ready(frame.map_err(|status| _ = told.set(status)).ok()));
+        let answers = Frames::new(Arc::clone(&self.ingress), input).map(Ok);
+        let why = stream::once(ready(broken)).filter_map(|broken| ready(broken.get().cloned().map(Err)));
+        Ok(Response::new(Box::pin(answers.chain(why))))
     }
 
     async fn check(&self, request: Request<v1::CheckRequest>) -> Result<Response<v1::CheckResponse>, Status> {

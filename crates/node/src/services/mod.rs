@@ -5,16 +5,20 @@
 pub mod admin;
 pub mod checks;
 pub mod frames;
+pub mod front;
 pub mod ingress;
 pub mod peer_calls;
 pub mod server;
 #[cfg(test)]
 mod tests;
 pub mod topology;
+#[cfg(test)]
+mod wire_tests;
 
 pub use admin::{Admin, Cluster};
 pub use checks::Checks;
 pub use frames::Frames;
+pub use front::Front;
 pub use ingress::{ClusterView, Door, Ingress};
 pub use server::{Health, routes, serve};
 pub use topology::Topology;

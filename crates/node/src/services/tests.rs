@@ -20,17 +20,28 @@ const ME: NodeId = NodeId(1);
 const SECRET: RingSecret = RingSecret([7; 16]);
 
 /// A shard that applies what is proposed at once; paused, it keeps everything waiting.
-struct Instant {
+#[derive(Clone)]
+pub(super) struct Instant {
+    id: ShardId,
     state: Arc<Mutex<(Shard, u64)>>,
     leadership: watch::Receiver<Leadership>,
     paused: watch::Receiver<bool>,
+}
+
+impl Instant {
+    /// Led by this node, for as long as the sender lives.
+    pub(super) fn new(id: ShardId, arc: quorate_core::Arc) -> (Instant, watch::Sender<Leadership>) {
+        let (sender, leadership) = watch::channel(led_by(ME));
+        let state = Arc::new(Mutex::new((Shard::new(id, arc), 0)));
+        (Instant { id, state, leadership, paused: watch::channel(false).1 }, sender)
+    }
 }
 
 impl Proposer for Instant {
     type Ticket = std::pin::Pin<Box<dyn Future<Output = std::result::Result<Applied, ProposeError>> + Send>>;
 
     fn id(&self) -> ShardId {
-        ShardId(1)
+        self.id
     }
 
     fn leadership(&self) -> watch::Receiver<Leadership> {
@@ -86,7 +97,7 @@ async fn bench() -> Bench {
     let state = Arc::new(Mutex::new((Shard::new(ShardId(1), arc), 0)));
     let (leadership, watched) = watch::channel(led_by(ME));
     let (paused, pausing) = watch::channel(false);
-    let shard = Instant { state: Arc::clone(&state), leadership: watched, paused: pausing };
+    let shard = Instant { id: ShardId(1), state: Arc::clone(&state), leadership: watched, paused: pausing };
     let (sequencer, _) = Sequencer::start(shard, cluster, follow, QueueCaps { commands: 4096, bytes: 1 << 20 });
     let ingress = Arc::new(Ingress::new(clock));
     let applied = Arc::clone(&state);

@@ -18,10 +18,10 @@ const ME: NodeId = NodeId(1);
 const LEADER: NodeId = NodeId(2);
 
 /// Nodes 1 to 3 and shards 1 and 2, which node 1 and node 3 lead. All nodes share one control state.
-struct Played {
+pub(in crate::services) struct Played {
     born: bool,
     me: Option<NodeId>,
-    state: Mutex<ControlState>,
+    pub(in crate::services) state: Mutex<ControlState>,
     leadership: watch::Sender<Leadership>,
     /// The policy version that each shard's leader has applied; follows the control state unless it is held.
     held: Mutex<BTreeMap<u32, u64>>,
@@ -35,7 +35,7 @@ fn led_by(leader: Option<NodeId>) -> Leadership {
     Leadership { term: Term(1), leader, is_self: leader == Some(ME) }
 }
 
-fn played(leader: Option<NodeId>) -> Arc<Played> {
+pub(in crate::services) fn played(leader: Option<NodeId>) -> Arc<Played> {
     let node = |id| NodeInfo { id: NodeId(id), address: format!("node-{id}:7600"), zone: String::new() };
     let half = u64::MAX / 2;
     let shard = |id, start, end_inclusive| ShardInfo {
