@@ -402,6 +402,7 @@ fn put_head(out: &mut Vec<u8>, shard: &Shard) {
         put_int(out, round.passed.0);
     }
     put_uint(out, shard.sweep.credit);
+    put_uint(out, shard.sweep.most);
 }
 
 fn get_head(from: &mut Reader<'_>) -> Result<Shard, DecodeError> {
@@ -416,7 +417,7 @@ fn get_head(from: &mut Reader<'_>) -> Result<Shard, DecodeError> {
     shard.evicted = from.uint()?;
     let mut round = || Ok(Round { cursor: get_key(from)?, due: Stamp(from.int()?), passed: Stamp(from.int()?) });
     let (keys, resets) = (round()?, round()?);
-    shard.sweep = Sweep { keys, resets, credit: from.uint()? };
+    shard.sweep = Sweep { keys, resets, credit: from.uint()?, most: from.uint()? };
     (shard.table, shard.resets) = (Table::default(), Resets::default());
     Ok(shard)
 }

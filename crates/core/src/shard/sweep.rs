@@ -38,6 +38,8 @@ pub(crate) struct Sweep {
     pub(crate) resets: Round,
     /// Keys that may be looked at.
     pub(crate) credit: u64,
+    /// The most keys and resets that there were in this round: its pace does not slacken as they go.
+    pub(crate) most: u64,
 }
 
 const NEVER: Stamp = Stamp(i64::MAX);
@@ -84,7 +86,7 @@ impl Sweep {
     }
 
     pub(super) fn hash(&self, hash: Hash) -> Hash {
-        self.resets.hash(self.keys.hash(hash)).word(self.credit)
+        self.resets.hash(self.keys.hash(hash)).word(self.credit).word(self.most)
     }
 }
 
@@ -95,8 +97,8 @@ impl Shard {
             return;
         }
         let elapsed = (self.stamp.0 - before.0).clamp(0, ROUND.0) as u64;
-        let all = self.table.len() + self.resets.len();
-        let earned = PER_COMMAND * commands + all.saturating_mul(elapsed) / ROUND.0 as u64 + 1;
+        self.sweep.most = self.sweep.most.max(self.table.len() + self.resets.len());
+        let earned = PER_COMMAND * commands + self.sweep.most.saturating_mul(elapsed) / ROUND.0 as u64 + 1;
         self.sweep.credit = self.sweep.credit.saturating_add(earned);
         if self.sweep.credit >= AT_LEAST {
             let credit = std::mem::take(&mut self.sweep.credit).min(AT_MOST);
@@ -130,7 +132,12 @@ impl Shard {
         for key in stale {
             self.renew(key);
         }
-        if seen < count { self.sweep.keys.wrap() } else { self.sweep.keys.cursor = last.next() }
+        if seen < count {
+            self.sweep.keys.wrap();
+            self.sweep.most = self.table.len() + self.resets.len();
+        } else {
+            self.sweep.keys.cursor = last.next();
+        }
     }
 
     /// When a key will be as good as new; none if it is of an older generation of its policy, or its policy was taken away.

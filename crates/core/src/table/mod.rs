@@ -119,7 +119,7 @@ impl Table {
     /// A key's state and its generation, to be changed. A state that [moves out](Table::is_moved_out) has to be put back, or
     /// the key removed.
     pub(crate) fn take(&mut self, key: Key) -> Option<(u8, State)> {
-        let slot = self.slots.get(key)?;
+        let slot = self.slots.look(key)?;
         let generation = slot.generation();
         if let Some(state) = slot.state() {
             return Some((generation, state));

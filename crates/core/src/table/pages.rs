@@ -45,6 +45,8 @@ pub(crate) struct Pages<S> {
     /// How far a hash is shifted for `index`.
     shift: u32,
     len: u64,
+    /// The key that was looked up last to be changed, and where it was found: good until a key comes or goes.
+    last: Option<(Key, Spot)>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +75,7 @@ struct Spot {
 impl<S: Slot> Default for Pages<S> {
     fn default() -> Self {
         let chunk = Chunk { bounds: vec![0], pages: vec![Page::of(&[])] };
-        Pages { chunks: vec![Arc::new(chunk)], bounds: vec![0], index: vec![0, 0, 0], shift: 63, len: 0 }
+        Pages { chunks: vec![Arc::new(chunk)], bounds: vec![0], index: vec![0, 0, 0], shift: 63, len: 0, last: None }
     }
 }
 
@@ -94,7 +96,8 @@ impl<S: Slot> Page<S> {
 
     /// The slots, copied first if they are shared.
     fn own(&mut self) -> &mut [S] {
-        if Arc::get_mut(&mut self.slots).is_none() {
+        // Only who holds the map clones pages, and that is the caller: a count of one stays one.
+        if Arc::strong_count(&self.slots) > 1 {
             self.slots = Arc::from(&*self.slots);
         }
         Arc::get_mut(&mut self.slots).expect("it was copied if it was shared")
@@ -212,6 +215,21 @@ impl<S: Slot> Pages<S> {
         spot.there.then(|| &self.chunks[spot.chunk].pages[spot.page].slots[spot.slot])
     }
 
+    /// What stands at a key, which is about to be put or removed: its place is remembered.
+    pub(crate) fn look(&mut self, key: Key) -> Option<&S> {
+        let spot = self.find(key);
+        self.last = Some((key, spot));
+        spot.there.then(|| &self.chunks[spot.chunk].pages[spot.page].slots[spot.slot])
+    }
+
+    /// Where a key is, without searching if it was looked at last.
+    fn find_again(&self, key: Key) -> Spot {
+        match self.last {
+            Some((last, spot)) if last == key => spot,
+            _ => self.find(key),
+        }
+    }
+
     /// What stands at a key, to be changed; its key is not.
     pub(crate) fn get_mut(&mut self, key: Key) -> Option<&mut S> {
         let spot = self.find(key);
@@ -224,12 +242,13 @@ impl<S: Slot> Pages<S> {
 
     /// Puts a slot at its key; what stood there.
     pub(crate) fn put(&mut self, slot: S) -> Option<S> {
-        let spot = self.find(slot.key());
+        let spot = self.find_again(slot.key());
         let chunk = Arc::make_mut(&mut self.chunks[spot.chunk]);
         let page = &mut chunk.pages[spot.page];
         if spot.there {
             return Some(std::mem::replace(&mut page.own()[spot.slot], slot));
         }
+        self.last = None;
         page.insert(spot.slot, slot);
         self.len += 1;
         if page.len as usize > SLOTS {
@@ -243,11 +262,12 @@ impl<S: Slot> Pages<S> {
 
     /// Removes what stands at a key.
     pub(crate) fn remove(&mut self, key: Key) -> Option<S> {
-        let spot = self.find(key);
+        let spot = self.find_again(key);
         if !spot.there {
             return None;
         }
         let chunk = Arc::make_mut(&mut self.chunks[spot.chunk]);
+        self.last = None;
         let slot = chunk.pages[spot.page].remove(spot.slot);
         self.len -= 1;
         if chunk.pages[spot.page].len < SLOTS as u32 / 4 {
@@ -457,6 +477,7 @@ mod tests {
                     }
                     (6, _) => {
                         prop_assert_eq!(pages.get(key).map(|slot| **slot.1.as_ref().unwrap()), model.get(&key).copied());
+                        prop_assert_eq!(pages.look(key).is_some(), model.contains_key(&key));
                         let from: Vec<Key> = pages.from(key).take(70).map(|slot| slot.0).collect();
                         prop_assert!(from.iter().eq(model.range(key..).take(70).map(|(key, _)| key)));
                     }
