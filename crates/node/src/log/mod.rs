@@ -11,9 +11,9 @@
 //! was known to be on disk it is rot, and the log does not open; after it, a tear, and is cut. Nothing is written after the
 //! first error.
 //!
-//! One file a noun: [`record`] bytes, [`marks`] what they say, [`segment`] files, [`scan`] where a file ends, [`replay`]
-//! and [`open`] reading it all, [`group`] and [`segments`] memory, [`queue`] and [`writer`] the way in, [`clean`] the way
-//! out, [`dump`] for those who only look.
+//! One file a noun: `record` bytes, `marks` what they say, `segment` files, `scan` where a file ends, `replay`
+//! and `open` reading it all, `group` and `segments` memory, `queue` and `writer` the way in, `clean` the way
+//! out, `dump` for those who only look.
 
 mod clean;
 pub mod dump;
