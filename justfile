@@ -1,9 +1,5 @@
 # The daily acts. `just verify` reads and never writes; `just fix` writes.
 
-# A three-node cluster on this machine.
-run *args:
-    cargo run --release --bin quorated -- dev {{args}}
-
 # All tests.
 test *args:
     cargo test --workspace {{args}}
@@ -20,7 +16,7 @@ fix:
     cargo clippy --workspace --all-targets --fix --allow-dirty
     cargo fmt --all
 
-# Load on the cluster that `just run` started.
+# Load on a cluster.
 bench *args:
     cargo run --release --bin quorate -- bench {{args}}
 

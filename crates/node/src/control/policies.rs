@@ -110,7 +110,7 @@ fn shown(name: &str) -> String {
 
 /// The set that is being made.
 struct Next {
-    /// By name; each with the policy's place in the old set, if it was there.
+    /// By name.
     policies: HashMap<String, Policy>,
     last_id: PolicyId,
     changes: Vec<Change>,

@@ -3,8 +3,7 @@
 //! ```text
 //! control state ─┬► ingress: secrets, epoch, shards         leadership of each shard ─┐
 //!                ├► sequencers: newer policy sets                                     ├► topology for clients
-//!                ├► clock: who has a say                     control state ───────────┘
-//!                └► …
+//!                └► clock: who has a say                     control state ───────────┘
 //! ```
 //!
 //! Invariant: one task follows the control state; whoever needs a part of it is told by that task, in this order: ingress
@@ -23,7 +22,7 @@ use super::ingress::{ClusterView, Door, Ingress};
 use super::topology::keep_telling;
 use crate::caps;
 use crate::clock::{AskClock, ClusterClock, keep_sampling};
-use crate::control::ControlState;
+use crate::control::{ControlState, NodeInfo, ShardInfo};
 use crate::sequencer::{Leadership, Proposer, QueueCaps, Sequencer};
 
 /// What clients are told; none as long as there is nothing to tell.
@@ -138,27 +137,15 @@ async fn tell_of(mut leadership: watch::Receiver<Leadership>, changes: watch::Se
 
 fn topology(state: &ControlState, leaders: &Leaders) -> v1::TopologyUpdate {
     let leaders = leaders.lock().unwrap_or_else(PoisonError::into_inner);
-    let shard = |shard: &crate::control::ShardInfo| {
+    let shard = |shard: &ShardInfo| {
         let known = leaders.get(&shard.id).map(|leadership| *leadership.borrow()).unwrap_or_default();
-        v1::Shard {
-            id: shard.id.0,
-            first: shard.arc.start,
-            last: shard.arc.end_inclusive,
-            replicas: shard.replicas.iter().map(|node| node.0).collect(),
-            leader: known.leader.map_or(0, |node| node.0),
-            term: known.term.0,
-        }
-    };
-    let node = |node: &crate::control::NodeInfo| v1::Node {
-        id: node.id.0,
-        address: node.address.clone(),
-        zone: node.zone.clone(),
+        v1::Shard { leader: known.leader.map_or(0, |node| node.0), term: known.term.0, ..shard.to_wire() }
     };
     v1::TopologyUpdate {
         cluster_id: Bytes::copy_from_slice(&state.cluster_id),
         cluster_name: state.name.clone(),
         epoch: state.epoch.0,
-        nodes: state.nodes.values().map(node).collect(),
+        nodes: state.nodes.values().map(NodeInfo::to_wire).collect(),
         shards: state.shards.iter().map(shard).collect(),
         ring_secret: Bytes::copy_from_slice(&state.ring_secret().0),
         policies: Some(policy_set_to_wire(&state.policies)),
