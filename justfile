@@ -1,5 +1,9 @@
 # The daily acts. `just verify` reads and never writes; `just fix` writes.
 
+# A three-node cluster on this machine.
+run *args:
+    cargo run --release --bin quorated -- dev {{args}}
+
 # All tests.
 test *args:
     cargo test --workspace {{args}}

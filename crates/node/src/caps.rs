@@ -55,14 +55,12 @@ pub const TOPOLOGY_PAUSE: Duration = Duration::from_millis(10);
 pub const CLIENT_MESSAGE: usize = 4 << 20;
 /// Bytes of an operator's message: all policies of a cluster fit.
 pub const ADMIN_MESSAGE: usize = 8 << 20;
-/// Bytes of a message between nodes.
-pub const PEER_MESSAGE: usize = 16 << 20;
 /// Streams and calls of one connection that are open at once.
 pub const STREAMS_PER_CONNECTION: u32 = 256;
 /// Bytes of one stream that may be under way unread.
-pub const STREAM_WINDOW: u32 = 2 << 20;
+pub const STREAM_WINDOW: u32 = 4 << 20;
 /// Bytes of one connection that may be under way unread.
-pub const CONNECTION_WINDOW: u32 = 8 << 20;
+pub const CONNECTION_WINDOW: u32 = 16 << 20;
 /// Bytes of a call's metadata.
 pub const HEADERS: u32 = 16 << 10;
 /// How often a silent connection is asked whether it lives.
@@ -72,13 +70,80 @@ pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a stopping node waits for the calls that are under way.
 pub const STOP_GRACE: Duration = Duration::from_millis(500);
 
-const _: () = assert!(quorate_core::caps::BATCH_BYTES < PEER_MESSAGE);
 const _: () = assert!(
     quorate_core::caps::POLICIES
         * (quorate_core::caps::POLICY_NAME_BYTES + quorate_core::caps::DESCRIPTION_BYTES + 128)
         <= ADMIN_MESSAGE
 );
 const _: () = assert!(STREAM_WINDOW <= CONNECTION_WINDOW);
+
+// Links between nodes.
+
+/// Calls that wait for a link; more are refused.
+pub const LINK_QUEUE: usize = 8192;
+/// Messages handed to a stream and not yet taken by it.
+pub const LINK_MESSAGES: usize = 4;
+/// Bytes of a message between nodes, unless one call alone has more.
+pub const LINK_MESSAGE_BYTES: usize = 4 << 20;
+/// Calls of a message between nodes.
+pub const LINK_MESSAGE_CALLS: usize = 1024;
+/// Calls of a peer that are handled at the same time; the next wait in its stream.
+pub const LINK_IN_FLIGHT: usize = 4096;
+/// Bytes of a message between nodes that is decoded at all.
+pub const PEER_MESSAGE: usize = 32 << 20;
+/// How long a connection may take to be made.
+pub const CONNECT: Duration = Duration::from_secs(1);
+/// How often a silent link is pinged.
+pub const LINK_PING: Duration = Duration::from_secs(2);
+/// How long a ping may stay unanswered.
+pub const LINK_PATIENCE: Duration = Duration::from_secs(2);
+/// The first pause after a link could not be made.
+pub const RECONNECT_MIN: Duration = Duration::from_millis(50);
+/// The longest pause between two tries to make a link.
+pub const RECONNECT_MAX: Duration = Duration::from_millis(500);
+/// How long an append may stay unanswered.
+pub const APPEND_PATIENCE: Duration = Duration::from_secs(5);
+/// Appends of one group to one node that are on their way at the same time.
+pub const APPENDS_IN_FLIGHT: usize = 16;
+/// Entries of one append; bytes are bounded by what one read of the log returns.
+pub const APPEND_ENTRIES: u64 = 512;
+/// How long a snapshot may take to reach a node.
+pub const SNAPSHOT_TRANSFER: Duration = Duration::from_secs(600);
+
+const _: () = assert!(LOG_READ_BYTES + quorate_core::caps::BATCH_BYTES + LINK_MESSAGE_BYTES < PEER_MESSAGE);
+
+// The groups.
+
+/// Entries that stay in the log although a snapshot holds them: enough for a follower that was away for a moment, and to
+/// outlast a snapshot on its way.
+pub const ENTRIES_KEPT: u64 = 4096;
+/// Entries that are purged at once.
+pub const PURGE_BATCH: u64 = 512;
+/// Entries that a replica applies before it lets others run.
+pub const APPLY_RUN: usize = 64;
+/// How long a leadership that is handed over may take to arrive.
+pub const HAND_OVER: Duration = Duration::from_secs(2);
+/// How often a group's log is measured against what calls for a snapshot.
+pub const SNAPSHOT_PERIOD: Duration = Duration::from_secs(1);
+/// A group that its first replica has not begun by then is begun by the others.
+pub const BIRTH: Duration = Duration::from_secs(3);
+
+// Making a cluster.
+
+/// Nodes that a cluster is made of, at most.
+pub const NODES: usize = 64;
+/// Shards of a cluster at its birth, at most.
+pub const SHARDS: u32 = 1024;
+/// Shards of a cluster at its birth unless the operator says otherwise.
+pub const SHARDS_DEFAULT: u32 = 12;
+/// Bytes of a cluster's name.
+pub const CLUSTER_NAME_BYTES: usize = 64;
+/// How long a node that is to be a member has to say who it is, and to become one.
+pub const JOIN_PATIENCE: Duration = Duration::from_secs(5);
+/// How long the making of a cluster may take.
+pub const FOUND_PATIENCE: Duration = Duration::from_secs(8);
+/// Bytes of the file that says whose a data directory is.
+pub const MEMBER_BYTES: u64 = 64 << 10;
 
 // Log and snapshots.
 

@@ -6,6 +6,7 @@ pub mod control;
 pub mod disk;
 pub mod identity;
 pub mod log;
+pub mod node;
 pub mod raft;
 pub mod random;
 pub mod sequencer;

@@ -28,7 +28,7 @@ use tokio::task::JoinHandle;
 
 pub use queue::{QueueCaps, Submission};
 pub use reply::{Failure, Reply, ReplySlot};
-pub use shard::{Leadership, ProposeError, Proposer};
+pub use shard::Proposer;
 
 use crate::clock::ClusterClock;
 use queue::Queue;

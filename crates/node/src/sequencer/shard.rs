@@ -3,36 +3,10 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use quorate_core::{Applied, NodeId, PolicyVersion, ShardId, Stamp, Term};
+use quorate_core::{Applied, PolicyVersion, ShardId, Stamp};
 use tokio::sync::watch;
 
-/// Who leads a shard, as this node knows it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leadership {
-    /// The term.
-    pub term: Term,
-    /// Its leader, if it is known.
-    pub leader: Option<NodeId>,
-    /// Whether that is this node, and it has applied an entry of the term: so its state holds all that was ever answered.
-    pub is_self: bool,
-}
-
-/// Why a proposal has no answer.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ProposeError {
-    /// It was not proposed: this node does not lead.
-    #[error("this node does not lead the group")]
-    NotLeader {
-        /// Who does, if it is known.
-        leader: Option<NodeId>,
-    },
-    /// It was proposed, and whether it will be committed is not known.
-    #[error("leadership was lost before the proposal was known to be committed")]
-    Unknown,
-    /// The group has stopped on this node; it was not proposed.
-    #[error("the group has stopped on this node: {0}")]
-    Stopped(String),
-}
+use crate::raft::{Leadership, ProposeError};
 
 /// A shard to propose to.
 pub trait Proposer: Send + Sync + 'static {

@@ -12,9 +12,10 @@ use tokio::sync::watch;
 
 use super::queue::{Queue, Submission};
 use super::reply::{Failure, ReplySlot};
-use super::shard::{Leadership, ProposeError, Proposer};
+use super::shard::Proposer;
 use crate::caps;
 use crate::clock::{ClusterClock, Monotonic, Stamper};
+use crate::raft::{Leadership, ProposeError};
 
 /// Follows the shard's leadership, and leads its frames into the log whenever it is this node's. Ends with the watch.
 pub(super) async fn keep_leading(

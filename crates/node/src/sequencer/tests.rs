@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::*;
 use crate::clock::{Clock as _, HandClock, Monotonic, Wall};
+use crate::raft::{Leadership, ProposeError};
 
 const ME: NodeId = NodeId(1);
 const OTHER: NodeId = NodeId(2);

@@ -3,7 +3,7 @@
 //! Any node answers: what changes the cluster is proposed by the control group's leader, wherever that is; what is asked of
 //! other nodes is asked for a bounded time, and who does not answer is named.
 
-mod change;
+pub(crate) mod change;
 mod status;
 #[cfg(test)]
 pub(in crate::services) mod tests;
@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 pub use status::assemble;
 
 use crate::control::{ControlAnswer, ControlCommand, ControlState};
-use crate::sequencer::{Leadership, ProposeError};
+use crate::raft::{Leadership, ProposeError};
 use crate::transport::CallError;
 
 /// What the operator's calls need of the node that they come to.

@@ -23,7 +23,8 @@ use super::topology::keep_telling;
 use crate::caps;
 use crate::clock::{AskClock, ClusterClock, keep_sampling};
 use crate::control::{ControlState, NodeInfo, ShardInfo};
-use crate::sequencer::{Leadership, Proposer, QueueCaps, Sequencer};
+use crate::raft::Leadership;
+use crate::sequencer::{Proposer, QueueCaps, Sequencer};
 
 /// What clients are told; none as long as there is nothing to tell.
 pub type TopologySender = watch::Sender<Option<Arc<v1::TopologyUpdate>>>;

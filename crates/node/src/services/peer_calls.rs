@@ -17,7 +17,7 @@ use quorate_proto::v1::policy_change::Kind as WireKind;
 use super::admin::Cluster;
 use crate::clock::{Clock, clock_to_wire};
 use crate::control::{Change, ChangeKind, ControlAnswer, ControlCommand, ControlRefusal};
-use crate::sequencer::ProposeError;
+use crate::raft::ProposeError;
 
 /// Answers the question of another node. The future only waits.
 pub fn answer<C: Cluster>(

@@ -14,7 +14,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use super::*;
 use crate::caps;
 use crate::clock::{ClusterClock, HandClock, Wall};
-use crate::sequencer::{Leadership, ProposeError, Proposer, QueueCaps, Sequencer};
+use crate::raft::{Leadership, ProposeError};
+use crate::sequencer::{Proposer, QueueCaps, Sequencer};
 
 const ME: NodeId = NodeId(1);
 const SECRET: RingSecret = RingSecret([7; 16]);

@@ -20,7 +20,7 @@ use super::tests::Instant;
 use super::*;
 use crate::clock::{Clock, ClusterClock, SystemClock, Wall};
 use crate::control::{ControlCommand, ControlState, PutPolicies};
-use crate::sequencer::Leadership;
+use crate::raft::Leadership;
 
 /// Other nodes are not played.
 struct NoPeers;

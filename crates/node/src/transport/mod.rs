@@ -1,13 +1,15 @@
-//! How nodes talk to each other: calls and snapshots, behind traits that a simulator can stand in for.
+//! How nodes talk to each other: calls and snapshots, behind a trait that a simulator can stand in for.
 //!
 //! ```text
-//!  raft, control, services ─► PeerTransport::call ─► one stream to that node, what waits in one message ─► PeerHandler::handle
-//!                             PeerTransport::send_snapshot ─► a stream of its own, in blocks ────────────► PeerHandler::install
-//!                             PeerTransport::fetch_snapshot ◄── a stream of its own, in blocks ◄─────────── PeerHandler::snapshot
+//!  raft, control, services ─► Transport::call ─► one stream to that node, what waits in one message ─► Handler::handle
+//!                             Transport::send_snapshot ─► a stream of its own, in blocks ─────────────► Handler::install
 //! ```
 //!
-//! Invariants: calls to one node reach its handler in the order in which [`PeerTransport::call`] was called, as long as the
+//! Invariants: calls to one node reach its handler in the order in which [`Transport::call`] was called, as long as the
 //! stream to it holds; when it breaks, every call on it fails and none is sent again. Nothing here decides or retries.
+
+mod directory;
+pub mod tonic;
 
 use std::fmt;
 use std::time::Duration;
@@ -17,7 +19,10 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use quorate_core::{GroupId, NodeId};
-use quorate_proto::v1::peer_request::Kind;
+use quorate_proto::v1::{self, peer_request::Kind};
+
+pub use self::tonic::{TonicNewcomers, TonicPeers};
+pub use directory::Directory;
 
 /// A question to another node.
 #[derive(Clone, Debug)]
@@ -30,7 +35,7 @@ pub struct Call {
     pub body: Bytes,
 }
 
-/// Why a call has no answer.
+/// Why a call has no answer. It may have been handled all the same, except where it was never sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The node cannot be reached now; nothing was sent.
@@ -41,7 +46,7 @@ pub enum CallError {
         /// Why.
         problem: String,
     },
-    /// The stream broke, or the answer did not come in time. The question may have been handled all the same.
+    /// The stream broke, or the answer did not come in time.
     #[error("node {node} gave no answer: {problem}")]
     Lost {
         /// The node.
@@ -59,55 +64,52 @@ pub enum CallError {
     },
 }
 
-/// A snapshot on its way: what it is, and its file's bytes.
-pub struct SnapshotStream {
+/// A snapshot on its way: what it is, and its bytes in blocks.
+pub struct SnapshotOut {
     /// The group.
     pub group: GroupId,
-    /// The sending leader's vote, encoded; empty where it was asked for by a node that starts.
+    /// The sender's vote, encoded.
     pub vote: Bytes,
-    /// How many bytes there are.
+    /// The snapshot's meta, encoded.
+    pub meta: Bytes,
+    /// How many bytes follow.
     pub length: u64,
-    /// The bytes, in order; an error ends them.
+    /// The bytes; an error ends it.
     pub blocks: BoxStream<'static, std::io::Result<Bytes>>,
-}
-
-impl fmt::Debug for SnapshotStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SnapshotStream({}, {} bytes)", self.group, self.length)
-    }
 }
 
 /// Reaches other nodes.
 #[async_trait]
-pub trait PeerTransport: Send + Sync + fmt::Debug {
-    /// Puts the question on the stream to a node, now, and gives back its answer to come. The question stays there when the
-    /// answer is no longer waited for.
+pub trait Transport: Send + Sync + fmt::Debug {
+    /// Puts the question on the stream to a node, now, and gives back its answer to come.
     fn call(&self, to: NodeId, call: Call, patience: Duration) -> BoxFuture<'static, Result<Bytes, CallError>>;
 
     /// Sends a whole snapshot and gives back the answer to it.
-    ///
-    /// # Errors
-    /// It did not arrive, or was refused.
-    async fn send_snapshot(&self, to: NodeId, snapshot: SnapshotStream) -> Result<Bytes, CallError>;
-
-    /// Asks a node for its newest snapshot of a group; none if it has none.
-    ///
-    /// # Errors
-    /// The node cannot be asked, or holds no replica of the group.
-    async fn fetch_snapshot(&self, from: NodeId, group: GroupId) -> Result<Option<SnapshotStream>, CallError>;
+    async fn send_snapshot(&self, to: NodeId, snapshot: SnapshotOut) -> Result<Bytes, CallError>;
 }
 
-/// An answer to come; an error is told to the caller in words.
-pub type Reply<T> = BoxFuture<'static, Result<T, String>>;
+/// Reaches nodes by their addresses, before they are members of anything.
+#[async_trait]
+pub trait Newcomers: Send + Sync + fmt::Debug {
+    /// Asks who listens there.
+    ///
+    /// # Errors
+    /// Nobody answered; in words that name the address.
+    async fn identify(&self, address: &str) -> Result<v1::IdentifyResponse, String>;
+
+    /// Makes the node that listens there a member. Done twice it is the same as done once.
+    ///
+    /// # Errors
+    /// It did not answer, or is another already; in words that name the address.
+    async fn assign(&self, address: &str, request: v1::AssignRequest) -> Result<(), String>;
+}
 
 /// Answers other nodes.
-pub trait PeerHandler: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// Takes a question in. What has to keep its order is put in order before this returns; the future only waits.
-    fn handle(&self, from: NodeId, call: Call) -> Reply<Bytes>;
+    /// An error is told to the caller in words.
+    fn handle(&self, from: NodeId, call: Call) -> BoxFuture<'static, Result<Bytes, String>>;
 
     /// Takes a whole snapshot in.
-    fn install(&self, from: NodeId, snapshot: SnapshotStream) -> Reply<Bytes>;
-
-    /// Gives the newest snapshot of a group, if there is one.
-    fn snapshot(&self, from: NodeId, group: GroupId) -> Reply<Option<SnapshotStream>>;
+    fn install(&self, from: NodeId, snapshot: SnapshotOut) -> BoxFuture<'static, Result<Bytes, String>>;
 }

@@ -119,14 +119,16 @@ fn unknown(problem: &str) -> Status {
 }
 
 /// Why the control group's leader could not be asked.
-enum Unasked {
+#[derive(Debug)]
+pub(crate) enum Unasked {
     /// It was not proposed.
     Unsent(String),
     /// Whether it was is not known.
     Lost(String),
 }
 
-async fn propose(cluster: &impl Cluster, command: &ControlCommand) -> Result<Reply, Unasked> {
+/// Has the control group's leader propose a command, wherever that is.
+pub(crate) async fn propose(cluster: &impl Cluster, command: &ControlCommand) -> Result<Reply, Unasked> {
     let leadership = *cluster.leadership().borrow();
     let reply = if leadership.is_self {
         reply_to_wire(cluster.propose(command.clone()).await)
@@ -146,31 +148,39 @@ async fn propose(cluster: &impl Cluster, command: &ControlCommand) -> Result<Rep
 
 /// Returns once each shard's leader has applied that version.
 async fn until_enforced(cluster: &impl Cluster, version: PolicyVersion, deadline: Instant) -> Result<(), Status> {
+    until_none_lags(cluster, version, deadline).await.map_err(|lagging| {
+        Status::deadline_exceeded(format!(
+            "the policies are stored as {version}, and these shards do not enforce them yet: {lagging}; they will once they \
+             have a leader: look at the cluster's status, and apply the same again to wait for them"
+        ))
+    })
+}
+
+/// Returns once each shard has a leader that has applied that policy version; at the deadline, which have not, in words.
+pub(crate) async fn until_none_lags(
+    cluster: &impl Cluster,
+    version: PolicyVersion,
+    deadline: Instant,
+) -> Result<(), String> {
     loop {
-        let Some(state) = cluster.state() else {
-            return Err(Status::unavailable(crate::services::JOINING));
+        let state = cluster.state();
+        let statuses = match &state {
+            Some(state) => gather(cluster, state, caps::STATUS_PATIENCE).await,
+            None => Vec::new(),
         };
-        let statuses = gather(cluster, &state, caps::STATUS_PATIENCE).await;
         let enforced = enforced(statuses.iter().filter_map(|(_, status)| status.as_ref().ok()));
-        let lag = |shard: &ShardId| enforced.get(shard).is_none_or(|has| *has < version);
-        let lagging: Vec<String> =
-            state.shards.iter().map(|shard| shard.id).filter(lag).map(|shard| shard.to_string()).collect();
-        if lagging.is_empty() {
+        let lags = |shard: &ShardId| enforced.get(shard).is_none_or(|has| *has < version);
+        let shards = state.iter().flat_map(|state| &state.shards).map(|shard| shard.id);
+        let lagging: Vec<String> = shards.filter(lags).map(|shard| shard.to_string()).collect();
+        if state.is_some() && lagging.is_empty() {
             return Ok(());
         }
         if Instant::now() + caps::ADMIN_RETRY >= deadline {
-            let unreachable: Vec<String> =
-                statuses.iter().filter(|(_, status)| status.is_err()).map(|(node, _)| node.to_string()).collect();
-            let nodes = if unreachable.is_empty() {
-                String::new()
-            } else {
-                format!(" ({} cannot be reached)", unreachable.join(", "))
-            };
-            return Err(Status::deadline_exceeded(format!(
-                "the policies are stored as {version}, and these shards do not enforce them yet: {}{nodes}; they will once they \
-                 have a leader: look at the cluster's status, and apply the same again to wait for them",
-                lagging.join(", ")
-            )));
+            let silent = statuses.iter().filter(|(_, status)| status.is_err());
+            let silent: Vec<String> = silent.map(|(node, _)| node.to_string()).collect();
+            let silent =
+                if silent.is_empty() { String::new() } else { format!(" ({} cannot be reached)", silent.join(", ")) };
+            return Err(format!("{}{silent}", lagging.join(", ")));
         }
         sleep(caps::ADMIN_RETRY).await;
     }

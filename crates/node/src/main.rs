@@ -1,0 +1,59 @@
+//! `quorated`: a node, the cluster for one machine, and what can be done with a node's files while it is down.
+//!
+//! This file only picks the command and turns its end into an exit code: 0 ended as asked, 1 failed, 2 wrong usage or
+//! settings. Whatever goes wrong is one line on standard error (settings: one for each problem).
+
+mod args;
+mod daemon;
+mod dev;
+mod dump;
+mod observe;
+
+use std::fmt;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Why the process ends with another code than 0.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// It was asked rightly and did not work.
+    pub(crate) fn failed(message: impl fmt::Display) -> Failure {
+        Failure { code: 1, message: message.to_string() }
+    }
+
+    /// It was asked wrongly.
+    pub(crate) fn usage(message: impl fmt::Display) -> Failure {
+        Failure { code: 2, message: message.to_string() }
+    }
+}
+
+fn main() -> ExitCode {
+    let matches = args::command().get_matches();
+    let done = match matches.subcommand() {
+        Some(("dev", matches)) => dev::run(matches),
+        Some(("log", matches)) => match matches.subcommand() {
+            Some(("dump", matches)) => dump::run(matches),
+            _ => Err(Failure::usage("log: name what to do; `quorated log --help` lists it")),
+        },
+        _ => daemon::run(&matches),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            for line in failure.message.lines() {
+                complain(line);
+            }
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+/// A line for the operator, on standard error. If nobody reads it any more, it is dropped.
+pub(crate) fn complain(line: impl fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "quorated: {line}");
+}
