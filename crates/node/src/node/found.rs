@@ -51,16 +51,17 @@ pub(super) async fn found(node: &Node, request: v1::ClusterInitRequest) -> Resul
     let deadline = Instant::now() + caps::FOUND_PATIENCE;
     let plan = plan(request).map_err(Status::invalid_argument)?;
     let own = node.advertise();
-    if !plan.nodes.contains(&own) {
-        return Err(Status::invalid_argument(format!(
-            "this node is {own}, and it is not among the nodes named; name it so, or ask one of them"
-        )));
+    match node.member() {
+        Some(member) => same_members(&own, member.identity().cluster, &member.record().members, &plan)?,
+        None if !plan.nodes.contains(&own) => {
+            return Err(Status::invalid_argument(format!(
+                "this node is {own}, and it is not among the nodes named; name it so, or ask one of them"
+            )));
+        }
+        None => {}
     }
-    let born = node.member().is_some_and(|member| member.state().is_born());
-    if !born {
+    if !node.member().is_some_and(|member| member.state().is_born()) {
         assemble(node, &plan).await?;
-    } else if let Some(member) = node.member() {
-        same_members(&own, member.identity().cluster, &member.record().members, &plan)?;
     }
     until_born(node, deadline).await?;
     until_none_lags(node, PolicyVersion(0), deadline).await.map_err(|lagging| {
