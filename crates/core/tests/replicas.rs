@@ -63,3 +63,14 @@ proptest! {
         run(seed, 400, 3000);
     }
 }
+
+/// Histories under which replicas once differed, by what was wrong.
+#[test]
+fn replicas_agree_where_they_once_did_not() {
+    // A log or held bucket that came to fit its slot was not put back, unless a capture shared it.
+    run(1_035_782_034_606_353_087, 150, 14);
+    // A policy's id came back in the middle of a sweep's round, and keys before the cursor were not brought up.
+    for seed in [12_966_521_274_084_743_852, 9_156_397_075_255_932_934, 7_226_422_760_497_805_166] {
+        run(seed, 400, 3000);
+    }
+}

@@ -14,7 +14,7 @@ use crate::command::Check;
 use crate::ids::Position;
 use crate::limit::State;
 use crate::policy::{Algorithm, Mode};
-use crate::table::{Key, Table};
+use crate::table::{Had, Key};
 use crate::units::{Cost, Span, Stamp};
 
 /// A limit that a check names, equal ones joined.
@@ -31,8 +31,8 @@ pub(super) type AllWanted = SmallVec<[Wanted; 2]>;
 /// A limit's state, brought up to the policy in force.
 struct Loaded {
     state: State,
-    /// The generation of the entry that it came from; none where there was none.
-    had: Option<u8>,
+    /// What it came from; none where there was nothing.
+    had: Option<Had>,
 }
 
 impl Shard {
@@ -75,7 +75,15 @@ impl Shard {
         if let Room::NotNeeded(denied) = room {
             return Ok(denied);
         }
-        let mut loaded: SmallVec<[Loaded; 1]> = wanted.iter().map(|wanted| self.load(wanted)).collect();
+        let mut loaded: SmallVec<[Loaded; 1]> = SmallVec::new();
+        for (ordinal, wanted) in wanted.iter().enumerate() {
+            // What is left out is looked at only.
+            let left_out = room.skips(ordinal);
+            loaded.push(match left_out {
+                true => Loaded { state: self.glance(wanted).into_owned(), had: None },
+                false => self.load(wanted),
+            });
+        }
         let mut asked: SmallVec<[Asked<'_>; 1]> = (0..)
             .zip(wanted.iter().zip(&mut loaded))
             .map(|(ordinal, (wanted, loaded))| Asked {
@@ -182,14 +190,15 @@ impl Shard {
         let entry = if self.is_disabled(wanted) { None } else { self.table.take(wanted.key) };
         match entry {
             None => Loaded { state: NEW, had: None },
-            Some((generation, state)) => {
-                Loaded { state: self.installed.bring_up_owned(wanted.at, generation, state), had: Some(generation) }
+            Some((had, state)) => {
+                Loaded { state: self.installed.bring_up_owned(wanted.at, had.generation, state), had: Some(had) }
             }
         }
     }
 
-    /// Stores a changed state; `had` is the generation of the entry that it came from.
-    pub(super) fn store(&mut self, wanted: &Wanted, state: State, had: Option<u8>) {
+    /// Stores a changed state; `had` is what it came from.
+    pub(super) fn store(&mut self, wanted: &Wanted, state: State, had: Option<Had>) {
+        let had = had.map(|had| had.generation);
         let as_new_at = state.as_new_at(&self.installed.policy(wanted.at).algorithm);
         if as_new_at <= self.stamp {
             if let Some(had) = had {
@@ -209,11 +218,11 @@ impl Shard {
         self.sweep.note(as_new_at);
     }
 
-    /// Puts a state back that was taken and not charged. One that was brought up may have moved out before it was, so that only
-    /// this is left of it.
-    pub(super) fn put_back(&mut self, wanted: &Wanted, state: State, had: Option<u8>) {
-        let brought_up = had.is_some_and(|had| had != self.installed.generation(wanted.at));
-        if brought_up || (had.is_some() && Table::is_moved_out(&state)) {
+    /// Puts a state back that was taken and not charged. One that was brought up, or that moved out, is stored as it is now: it
+    /// may have come to fit its slot meanwhile, and what it came from may be gone.
+    pub(super) fn put_back(&mut self, wanted: &Wanted, state: State, had: Option<Had>) {
+        let Some(from) = had else { return };
+        if from.moved_out || from.generation != self.installed.generation(wanted.at) {
             self.store(wanted, state, had);
         }
     }

@@ -112,8 +112,9 @@ impl Shard {
         self.sweep_resets(count.min(self.resets.len() + 1));
     }
 
-    /// Sweeps every key once, so that each is of its policy's last generation.
+    /// Sweeps every key, so that each is of its policy's last generation: first what is left of the round, then a whole one.
     pub(super) fn sweep_all(&mut self) {
+        self.sweep_keys(self.table.len() + 1);
         self.sweep_keys(self.table.len() + 1);
     }
 
@@ -151,11 +152,12 @@ impl Shard {
 
     /// Brings a key up to its policy's last generation, and drops it if it is as good as new.
     fn renew(&mut self, key: Key) {
-        let Some((generation, state)) = self.table.take(key) else { return };
+        let Some((had, state)) = self.table.take(key) else { return };
+        let generation = had.generation;
         match self.installed.find(key.policy) {
             Some(at) => {
                 let state = self.installed.bring_up_owned(at, generation, state);
-                self.store(&Wanted { at, key, cost: Cost::ZERO }, state, Some(generation));
+                self.store(&Wanted { at, key, cost: Cost::ZERO }, state, Some(had));
             }
             None => {
                 self.table.remove(key);

@@ -13,7 +13,7 @@ use crate::key::Fingerprint;
 use crate::limit::{self, State};
 use crate::policy::Policy;
 use crate::resets::Reset;
-use crate::table::Key;
+use crate::table::{Had, Key};
 use crate::units::{Cost, Span, Stamp};
 
 impl Shard {
@@ -61,7 +61,7 @@ impl Shard {
             return Answer::Refused(Refusal::UnknownPolicy(policy));
         };
         let key = Key { print, policy };
-        let Some((generation, state)) = self.table.take(key) else { return Answer::Done };
+        let Some((Had { generation, .. }, state)) = self.table.take(key) else { return Answer::Done };
         self.table.remove(key);
         // Brought up before it is counted out: the last key of a generation takes what is known of that generation with it.
         let state = self.installed.bring_up_owned(at, generation, state);
@@ -101,7 +101,7 @@ impl Shard {
         let is_gone = self.installed.is_gone(at, receipt) || self.resets.is_gone(key, receipt);
         let wanted = Wanted { at, key, cost: charge.cost };
         let (mut state, had) = match self.table.take(key) {
-            Some((generation, state)) => (self.installed.bring_up_owned(at, generation, state), Some(generation)),
+            Some((had, state)) => (self.installed.bring_up_owned(at, had.generation, state), Some(had)),
             None => (State::new(&self.installed.policy(at).algorithm), None),
         };
         let changed = correction(self.installed.policy(at), &mut state, is_gone);

@@ -55,6 +55,16 @@ pub(crate) struct Entry<'a> {
     pub(crate) state: Cow<'a, State>,
 }
 
+/// What a taken state came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Had {
+    /// The generation of its policy that it was written under.
+    pub(crate) generation: u8,
+    /// It did not fit its slot, and may have left nothing behind: so says its kind, whether or not it is shared with a capture,
+    /// or replicas would differ.
+    pub(crate) moved_out: bool,
+}
+
 /// A state that does not fit a slot.
 #[derive(Clone, Debug)]
 struct Bulk {
@@ -110,19 +120,21 @@ impl Table {
             Some(state) => Cow::Owned(state),
             None => {
                 let bulk = self.bulk.get(slot.key()).and_then(|bulk| bulk.state.as_deref());
-                Cow::Borrowed(bulk.expect("a state that does not fit its slot is kept beside"))
+                let state = bulk.expect("a state that does not fit its slot is kept beside");
+                debug_assert!(is_bulk(state), "a state that was taken was not put back");
+                Cow::Borrowed(state)
             }
         };
         Entry { generation: slot.generation(), state }
     }
 
-    /// A key's state and its generation, to be changed. A state that [moves out](Table::is_moved_out) has to be put back, or
-    /// the key removed.
-    pub(crate) fn take(&mut self, key: Key) -> Option<(u8, State)> {
+    /// A key's state and what it came from, to be changed. One that [moved out](Had::moved_out) has to be put back, whatever
+    /// became of it, or the key removed.
+    pub(crate) fn take(&mut self, key: Key) -> Option<(Had, State)> {
         let slot = self.slots.look(key)?;
         let generation = slot.generation();
         if let Some(state) = slot.state() {
-            return Some((generation, state));
+            return Some((Had { generation, moved_out: false }, state));
         }
         let bulk = self.bulk.get_mut(key).and_then(|bulk| bulk.state.as_mut());
         let bulk = bulk.expect("a state that does not fit its slot is kept beside");
@@ -130,12 +142,7 @@ impl Table {
             Some(state) => std::mem::replace(state, MOVED_OUT),
             None => (**bulk).clone(),
         };
-        Some((generation, state))
-    }
-
-    /// Whether taking such a state leaves nothing behind.
-    pub(crate) fn is_moved_out(state: &State) -> bool {
-        matches!(state, State::SlidingLog(_) | State::HeldBucket(_))
+        Some((Had { generation, moved_out: true }, state))
     }
 
     /// Sets a key's state.
@@ -148,7 +155,7 @@ impl Table {
             self.sum.remove(before.hash());
             self.log_bytes -= before.log_bytes();
         }
-        if Self::is_moved_out(&state) {
+        if is_bulk(&state) {
             self.put_bulk(key, state);
         } else if before.is_some_and(|before| before.log_bytes() > 0) {
             self.bulk.remove(key);
@@ -186,6 +193,11 @@ impl Table {
     pub(crate) fn hash(key: Key, entry: &Entry<'_>) -> u128 {
         Packed::new(key, entry.generation, &entry.state).hash()
     }
+}
+
+/// Whether a state does not fit its slot.
+fn is_bulk(state: &State) -> bool {
+    matches!(state, State::SlidingLog(_) | State::HeldBucket(_))
 }
 
 /// What is left of a state that was taken.
