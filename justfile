@@ -27,3 +27,7 @@ bench *args:
 # The long forms of the property tests: a million events an algorithm.
 long:
     QUORATE_LONG=1 cargo test --release --package quorate-core -- --include-ignored
+
+# Real processes killed again and again under load: the long form, with `QUORATE_SEED=N` another one.
+chaos:
+    QUORATE_LONG=1 cargo test --release --package quorate-tests --test chaos -- --nocapture

@@ -6,6 +6,7 @@
 
 pub mod binaries;
 pub mod cluster;
+pub mod ledger;
 pub mod load;
 pub mod tool;
 pub mod wait;
