@@ -13,6 +13,7 @@ use crate::binary;
 pub struct Cluster {
     directory: tempfile::TempDir,
     nodes: Vec<Node>,
+    flags: Vec<String>,
 }
 
 struct Node {
@@ -23,9 +24,14 @@ struct Node {
 impl Cluster {
     /// Starts so many processes; they belong to no cluster yet.
     pub fn start(nodes: usize) -> Cluster {
+        Self::start_with(nodes, &[])
+    }
+
+    /// The same, with more flags for each.
+    pub fn start_with(nodes: usize, flags: &[&str]) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
         let nodes = free_ports(nodes).into_iter().map(|port| Node { port, process: None }).collect();
-        let mut cluster = Cluster { directory, nodes };
+        let mut cluster = Cluster { directory, nodes, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
         for node in 0..cluster.nodes.len() {
             cluster.restart(node);
         }
@@ -83,6 +89,7 @@ impl Cluster {
             .arg("--data-dir")
             .arg(self.data_directory(node))
             .args(["--listen", &format!("127.0.0.1:{}", self.nodes[node].port)])
+            .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)

@@ -114,9 +114,6 @@ const _: () = assert!(LOG_READ_BYTES + quorate_core::caps::BATCH_BYTES + LINK_ME
 
 // The groups.
 
-/// Entries that stay in the log although a snapshot holds them: enough for a follower that was away for a moment, and to
-/// outlast a snapshot on its way.
-pub const ENTRIES_KEPT: u64 = 4096;
 /// Entries that are purged at once.
 pub const PURGE_BATCH: u64 = 512;
 /// Entries that a replica applies before it lets others run.
@@ -125,6 +122,10 @@ pub const APPLY_RUN: usize = 64;
 pub const HAND_OVER: Duration = Duration::from_secs(2);
 /// How often a group's log is measured against what calls for a snapshot.
 pub const SNAPSHOT_PERIOD: Duration = Duration::from_secs(1);
+/// How long a replica that lost its snapshot looks for one among the others before its node gives up.
+pub const MEND: Duration = Duration::from_secs(60);
+/// The pause before the others are asked again.
+pub const MEND_RETRY: Duration = Duration::from_millis(200);
 /// A group that its first replica has not begun by then is begun by the others.
 pub const BIRTH: Duration = Duration::from_secs(3);
 

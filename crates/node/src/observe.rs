@@ -5,8 +5,9 @@ use std::io::IsTerminal as _;
 use quorate_node::settings::{LogFormat, LoggingSettings};
 use tracing_subscriber::EnvFilter;
 
-/// Libraries that would tell an operator more than can be used; a directive of the setting's own overrides each.
-const QUIET: &str = "openraft=warn,sled=warn,h2=warn,hyper=warn,hyper_util=warn,tower=warn,tonic=warn";
+/// Libraries that would tell an operator more than can be used; a directive of the setting's own overrides each. openraft warns
+/// at every heartbeat that a dead node does not answer; that a link broke is told by this program, once.
+const QUIET: &str = "openraft=error,sled=warn,h2=warn,hyper=warn,hyper_util=warn,tower=warn,tonic=warn";
 
 /// Starts writing events. Once a process.
 pub(crate) fn start(logging: &LoggingSettings) {

@@ -71,6 +71,11 @@ impl SnapshotFiles {
         SnapshotFiles { disk, cluster, group, writing: Arc::default() }
     }
 
+    /// Whose they are.
+    pub fn group(&self) -> GroupId {
+        self.group
+    }
+
     /// Writes a snapshot: `write` gives its content. When this returns it is durable, and the oldest are gone.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use crate::caps;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database failed.
-    #[error("the control store {} failed: {source}; free or replace the disk, then start the node again", path.display())]
+    #[error("the control store {} failed: {source}; {}", path.display(), advice(source))]
     Database {
         /// Where it is.
         path: PathBuf,
@@ -63,6 +63,14 @@ pub enum StoreError {
     /// The thread that serves the store is gone.
     #[error("the control store {} was interrupted: the node is stopping", .0.display())]
     Interrupted(PathBuf),
+}
+
+/// What to do about it. What sled cannot read is only a copy.
+fn advice(error: &sled::Error) -> &'static str {
+    match error {
+        sled::Error::Io(_) => "free or replace the disk, then start the node again",
+        _ => "its files are damaged: remove that directory, and the node rebuilds it from its log and the other nodes",
+    }
 }
 
 /// Keeps the parts of a state.

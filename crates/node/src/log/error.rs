@@ -21,8 +21,8 @@ pub enum LogError {
     /// A record is bad that is known to have been on disk.
     #[error(
         "{file} is damaged at byte {offset} ({why}), in a part that had reached the disk: this node may have forgotten \
-         what it acknowledged, so it does not start. Do not repair the file: replace the node under a new id \
-         (`quorate node replace`), the other replicas have what it held"
+         what it acknowledged, so it does not start. Do not repair the file: replace the node under a new id, \
+         the other replicas have what it held"
     )]
     Rotten {
         /// The segment, relative to the data directory.
@@ -35,7 +35,7 @@ pub enum LogError {
     /// A file that should be there is not, or the records of a group do not fit together.
     #[error(
         "the log is incomplete: {what}. This node may have forgotten what it acknowledged, so it does not start: replace \
-         it under a new id (`quorate node replace`), the other replicas have what it held"
+         it under a new id, the other replicas have what it held"
     )]
     Incomplete {
         /// What is missing.
@@ -64,7 +64,7 @@ pub enum LogError {
     /// There is no log where there has to be one.
     #[error(
         "the data directory holds no log, but this node has been a member: it may have forgotten what it acknowledged. \
-         Give it back its data directory, or replace it under a new id (`quorate node replace`)"
+         Give it back its data directory, or replace it under a new id"
     )]
     Missing,
     /// The caller asked for what no log can hold.

@@ -9,7 +9,7 @@
 //! Invariant: whatever stops any of it fails the whole node. A node that runs without one of its groups would answer for a
 //! cluster that it no longer follows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -29,15 +29,16 @@ use crate::caps;
 use crate::clock::{ClusterClock, Wall, clock_from_wire};
 use crate::control::{ControlAnswer, ControlCommand, ControlState, ShardInfo};
 use crate::identity::Identity;
-use crate::log::{Log, LogSettings};
+use crate::log::{GroupLog, Log, LogSettings};
 use crate::raft::dispatch::NodeCalls;
-use crate::raft::types::TypeConfig;
+use crate::raft::messages::Message;
+use crate::raft::types::{LogId, SnapshotMeta, TypeConfig};
 use crate::raft::{Applied, ControlMachine, Dispatch, Group, Leadership, Peers, ProposeError, ShardMachine, config};
 use crate::services::front::{Front, TopologySender};
 use crate::services::ingress::Ingress;
 use crate::settings::Settings;
 use crate::snapshot_files::{SnapshotFiles, SnapshotHandle};
-use crate::transport::{Call, CallError, Directory, Transport};
+use crate::transport::{Call, CallError, Directory, SnapshotOut, Transport};
 
 /// Holds why the node has failed, once it has.
 pub(super) type Failed = watch::Sender<Option<String>>;
@@ -56,6 +57,8 @@ pub(super) struct Member {
     state: watch::Receiver<Arc<ControlState>>,
     front: Front,
     replicas: Mutex<BTreeMap<ShardId, Replica>>,
+    /// Replicas that look for the snapshot that they lost.
+    mending: Mutex<BTreeSet<ShardId>>,
     failed: Failed,
 }
 
@@ -91,9 +94,16 @@ impl Member {
 
         let files = SnapshotFiles::new(parts.disk.clone(), me.cluster, GroupId::CONTROL);
         let store = (parts.store)().await.map_err(|error| error.to_string())?;
-        let machine = ControlMachine::open(store, files.clone()).await.map_err(|error| error.to_string())?;
-        let state = machine.watch();
         let group_log = log.group(GroupId::CONTROL);
+        let open =
+            async || ControlMachine::open(Arc::clone(&store), files.clone()).await.map_err(|error| error.to_string());
+        let mut machine = open().await?;
+        if lacks(machine.applied(), &group_log) {
+            let members: Vec<NodeId> = record.numbered().map(|(node, _)| node).collect();
+            mend(me.node, &members, &files, &group_log, &*transport).await?;
+            machine = open().await?;
+        }
+        let state = machine.watch();
         let peers = Peers::new(GroupId::CONTROL, Arc::clone(&transport));
         let control = Group::start(me.node, group_log, machine, peers, Arc::clone(&raft)).await?;
         dispatch.add(GroupId::CONTROL, control.raft().clone(), files);
@@ -114,6 +124,7 @@ impl Member {
             state,
             front,
             replicas: Mutex::default(),
+            mending: Mutex::default(),
             failed,
         });
         member.watch_log();
@@ -291,19 +302,48 @@ impl Member {
         }
         let running = self.replicas();
         for shard in state.shards_of(me).filter(|shard| !running.contains_key(&shard.id)) {
-            self.start_replica(shard).await?;
+            let files = SnapshotFiles::new(self.parts.disk.clone(), self.identity().cluster, shard.id.into());
+            let machine = open_machine(shard, &files).await?;
+            if lacks(machine.applied(), &self.log.group(shard.id.into())) {
+                self.mend_replica(shard, files);
+            } else {
+                self.start_replica(shard, machine, files).await?;
+            }
         }
         Ok(())
     }
 
-    async fn start_replica(self: &Arc<Self>, shard: &ShardInfo) -> Result<(), String> {
+    /// Starts a replica once its lost snapshot was fetched from another: aside, so that this node meanwhile serves those that
+    /// look for theirs here.
+    fn mend_replica(self: &Arc<Self>, shard: &ShardInfo, files: SnapshotFiles) {
+        if !self.mending.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.id) {
+            return;
+        }
+        let (member, shard) = (Arc::clone(self), shard.clone());
+        tokio::spawn(async move {
+            let log = member.log.group(shard.id.into());
+            let mend = async {
+                mend(member.identity().node, &shard.replicas, &files, &log, &*member.transport).await?;
+                let machine = open_machine(&shard, &files).await?;
+                member.start_replica(&shard, machine, files).await
+            };
+            if let Err(problem) = mend.await {
+                member.fail(problem);
+            }
+        });
+    }
+
+    async fn start_replica(
+        self: &Arc<Self>,
+        shard: &ShardInfo,
+        machine: ShardMachine,
+        files: SnapshotFiles,
+    ) -> Result<(), String> {
         let (me, group) = (self.identity(), GroupId::from(shard.id));
-        let files = SnapshotFiles::new(self.parts.disk.clone(), me.cluster, group);
-        let machine = ShardMachine::open(shard.id, shard.arc, files.clone()).await;
-        let machine = machine.map_err(|error| format!("{} cannot start: {error}", shard.id))?;
+        let group_log = self.log.group(group);
         let state = machine.shard();
         let peers = Peers::new(group, Arc::clone(&self.transport));
-        let group = Group::start(me.node, self.log.group(group), machine, peers, Arc::clone(&self.raft)).await?;
+        let group = Group::start(me.node, group_log, machine, peers, Arc::clone(&self.raft)).await?;
         let replica = Replica::new(shard.id, state, group);
         self.dispatch.add(replica.group().id(), replica.group().raft().clone(), files);
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.id, replica.clone());
@@ -328,6 +368,59 @@ impl Member {
             }
         }
     }
+}
+
+async fn open_machine(shard: &ShardInfo, files: &SnapshotFiles) -> Result<ShardMachine, String> {
+    let machine = ShardMachine::open(shard.id, shard.arc, files.clone()).await;
+    machine.map_err(|error| format!("{} cannot start: {error}", shard.id))
+}
+
+/// Whether what was purged from the log is in no state that this node has: its snapshot was lost or is rotten.
+fn lacks(applied: Option<LogId>, log: &GroupLog) -> bool {
+    log.marks().purged.is_some_and(|purged| applied.is_none_or(|applied| applied.index() < purged.index.0))
+}
+
+/// Fetches a snapshot that covers what was purged from the log here, from another replica.
+async fn mend(
+    me: NodeId,
+    replicas: &[NodeId],
+    files: &SnapshotFiles,
+    log: &GroupLog,
+    transport: &dyn Transport,
+) -> Result<(), String> {
+    let group = files.group();
+    let at_least = log.marks().purged.map(|purged| purged.index).unwrap_or_default();
+    tracing::error!(node = me.0, group = group.0, "this replica's snapshot is lost; another's is fetched");
+    let deadline = tokio::time::Instant::now() + caps::MEND;
+    let mut problem = "no other node holds a replica".to_owned();
+    while tokio::time::Instant::now() < deadline {
+        for &other in replicas.iter().filter(|other| **other != me) {
+            match transport.fetch_snapshot(other, group, at_least).await {
+                Ok(Some(SnapshotOut { meta, length, blocks, .. })) => {
+                    let meta = SnapshotMeta::decode(meta).map_err(|error| error.to_string())?;
+                    match files.receive(meta, length, blocks).await {
+                        Ok(_) => {
+                            tracing::info!(
+                                node = me.0,
+                                group = group.0,
+                                from = other.0,
+                                "a lost snapshot was replaced"
+                            );
+                            return Ok(());
+                        }
+                        Err(error) => problem = format!("{other}: {error}"),
+                    }
+                }
+                Ok(None) => problem = format!("{other} has none that covers enough yet"),
+                Err(error) => problem = error.to_string(),
+            }
+        }
+        tokio::time::sleep(caps::MEND_RETRY).await;
+    }
+    Err(format!(
+        "the snapshot of group {group} is lost, its log no longer holds what the snapshot did, and none could be fetched \
+         ({problem}); start the other nodes that hold this group, then this one again"
+    ))
 }
 
 /// Asks another node's clock, over the link to it.

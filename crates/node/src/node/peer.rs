@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::stream::BoxStream;
 use quorate_proto::v1;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
@@ -31,6 +32,7 @@ impl Peers {
 #[tonic::async_trait]
 impl v1::peer_server::Peer for Peers {
     type ExchangeStream = ReceiverStream<Result<v1::PeerResponses, Status>>;
+    type FetchSnapshotStream = BoxStream<'static, Result<v1::SnapshotPart, Status>>;
 
     async fn exchange(
         &self,
@@ -44,6 +46,13 @@ impl v1::peer_server::Peer for Peers {
         request: Request<Streaming<v1::SnapshotPart>>,
     ) -> Result<Response<v1::PeerResponse>, Status> {
         self.members()?.install_snapshot(request).await
+    }
+
+    async fn fetch_snapshot(
+        &self,
+        request: Request<v1::FetchSnapshotRequest>,
+    ) -> Result<Response<Self::FetchSnapshotStream>, Status> {
+        self.members()?.fetch_snapshot(request).await
     }
 
     async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyResponse>, Status> {

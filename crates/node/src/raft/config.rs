@@ -33,7 +33,8 @@ pub fn config(cluster: &str, settings: &RaftSettings) -> Result<Arc<Config>, Str
         snapshot_policy: SnapshotPolicy::Never,
         // A follower is sent a snapshot only when what it needs was purged.
         replication_lag_threshold: u64::MAX,
-        max_in_snapshot_log_to_keep: caps::ENTRIES_KEPT,
+        // By bytes as well, with the snapshots.
+        max_in_snapshot_log_to_keep: u64::MAX,
         purge_batch_size: caps::PURGE_BATCH,
         ..Config::default()
     };

@@ -50,6 +50,11 @@ impl ControlMachine {
         Ok(ControlMachine { state, covered, store, stored, files })
     }
 
+    /// How far it was applied.
+    pub fn applied(&self) -> Option<LogId> {
+        self.covered.last_log_id
+    }
+
     /// Follows the state.
     pub fn watch(&self) -> watch::Receiver<Arc<ControlState>> {
         self.state.subscribe()

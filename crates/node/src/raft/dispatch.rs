@@ -12,7 +12,7 @@ use futures::future::{BoxFuture, FutureExt, ready};
 use openraft::Raft;
 use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use openraft::storage::RaftStateMachine;
-use quorate_core::{GroupId, NodeId};
+use quorate_core::{GroupId, Index, NodeId};
 use quorate_proto::v1::peer_request::Kind;
 
 use super::messages::{Message, MessageError};
@@ -79,6 +79,18 @@ impl Handler for Dispatch {
             None => failed(format!("no replica of group {} is here", snapshot.group)),
         }
     }
+
+    fn snapshot(
+        &self,
+        _from: NodeId,
+        group: GroupId,
+        at_least: Index,
+    ) -> BoxFuture<'static, Result<Option<SnapshotOut>, String>> {
+        match self.group(group) {
+            Some(group) => group.snapshot(at_least),
+            None => ready(Err(format!("no replica of group {group} is here"))).boxed(),
+        }
+    }
 }
 
 fn failed(problem: String) -> Answer {
@@ -89,6 +101,7 @@ fn failed(problem: String) -> Answer {
 trait GroupCalls: Send + Sync {
     fn handle(&self, kind: Kind, body: Bytes) -> Answer;
     fn install(&self, snapshot: SnapshotOut) -> Answer;
+    fn snapshot(&self, at_least: Index) -> BoxFuture<'static, Result<Option<SnapshotOut>, String>>;
 }
 
 struct Member<M: RaftStateMachine<TypeConfig>> {
@@ -125,6 +138,21 @@ where
             let handle = files.receive(meta.clone(), snapshot.length, snapshot.blocks).await.map_err(words)?;
             raft.install_full_snapshot(vote, Snapshot { meta, snapshot: handle }).await.map_err(words)
         })
+    }
+
+    fn snapshot(&self, at_least: Index) -> BoxFuture<'static, Result<Option<SnapshotOut>, String>> {
+        let (raft, files) = (self.raft.clone(), self.files.clone());
+        async move {
+            let covers = |handle: &SnapshotHandle| handle.meta().last_log_id.is_some_and(|id| id.index() >= at_least.0);
+            let Some(handle) = files.latest().await.map_err(words)?.filter(covers) else {
+                raft.trigger().snapshot().await.map_err(words)?;
+                return Ok(None);
+            };
+            let meta = handle.meta().encode();
+            let (group, length, blocks) = (files.group(), handle.len(), handle.blocks());
+            Ok(Some(SnapshotOut { group, vote: Bytes::new(), meta, length, blocks }))
+        }
+        .boxed()
     }
 }
 

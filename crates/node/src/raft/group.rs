@@ -253,12 +253,23 @@ where
         }
     }
 
-    /// Takes a snapshot whenever the log has grown by what `threshold` says since the last one, looking every `period`.
-    /// Ends with the group.
+    /// Takes a snapshot whenever the log has grown by what `threshold` says since the last one, looking every `period`, and
+    /// purges what the snapshot before it covers: so the log never has much more than twice that, and a follower that is sent a
+    /// snapshot still finds what comes after it when it has arrived. Ends with the group.
     pub async fn keep_compact(self, period: Duration, threshold: impl Fn() -> u64) {
-        let mut after_last = self.log.bytes();
+        let covered = || self.raft.metrics().borrow_watched().snapshot.map(|id| id.index());
+        let (mut last, mut after_last) = (covered(), 0);
         loop {
             tokio::time::sleep(period).await;
+            let now = covered();
+            if now > last {
+                if let Some(upto) = last
+                    && self.raft.trigger().purge_log(upto).await.is_err()
+                {
+                    return;
+                }
+                last = now;
+            }
             let bytes = self.log.bytes();
             after_last = after_last.min(bytes);
             if bytes - after_last < threshold() {

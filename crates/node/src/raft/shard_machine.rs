@@ -65,6 +65,11 @@ impl ShardMachine {
         Ok(ShardMachine { shard: SharedShard::new(shard), files, covered })
     }
 
+    /// How far it was applied.
+    pub fn applied(&self) -> Option<LogId> {
+        self.covered.last_log_id
+    }
+
     /// The state, for those who look.
     pub fn shard(&self) -> SharedShard {
         self.shard.clone()

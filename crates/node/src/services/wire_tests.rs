@@ -28,6 +28,14 @@ struct NoPeers;
 #[tonic::async_trait]
 impl peer_server::Peer for NoPeers {
     type ExchangeStream = ReceiverStream<Result<v1::PeerResponses, Status>>;
+    type FetchSnapshotStream = ReceiverStream<Result<v1::SnapshotPart, Status>>;
+
+    async fn fetch_snapshot(
+        &self,
+        _: Request<v1::FetchSnapshotRequest>,
+    ) -> Result<Response<Self::FetchSnapshotStream>, Status> {
+        Err(Status::unimplemented("not played"))
+    }
 
     async fn exchange(
         &self,

@@ -3,6 +3,7 @@
 //! ```text
 //!  raft, control, services ─► Transport::call ─► one stream to that node, what waits in one message ─► Handler::handle
 //!                             Transport::send_snapshot ─► a stream of its own, in blocks ─────────────► Handler::install
+//!                             Transport::fetch_snapshot ◄─ a stream of its own, in blocks ◄──────────── Handler::snapshot
 //! ```
 //!
 //! Invariants: calls to one node reach its handler in the order in which [`Transport::call`] was called, as long as the
@@ -18,7 +19,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
-use quorate_core::{GroupId, NodeId};
+use quorate_core::{GroupId, Index, NodeId};
 use quorate_proto::v1::{self, peer_request::Kind};
 
 pub use self::tonic::{TonicNewcomers, TonicPeers};
@@ -68,7 +69,7 @@ pub enum CallError {
 pub struct SnapshotOut {
     /// The group.
     pub group: GroupId,
-    /// The sender's vote, encoded.
+    /// The sender's vote, encoded; empty where it was asked for.
     pub vote: Bytes,
     /// The snapshot's meta, encoded.
     pub meta: Bytes,
@@ -86,6 +87,14 @@ pub trait Transport: Send + Sync + fmt::Debug {
 
     /// Sends a whole snapshot and gives back the answer to it.
     async fn send_snapshot(&self, to: NodeId, snapshot: SnapshotOut) -> Result<Bytes, CallError>;
+
+    /// Asks a node for its newest snapshot of a group; none if it has none that covers `at_least`, and is making one.
+    async fn fetch_snapshot(
+        &self,
+        from: NodeId,
+        group: GroupId,
+        at_least: Index,
+    ) -> Result<Option<SnapshotOut>, CallError>;
 }
 
 /// Reaches nodes by their addresses, before they are members of anything.
@@ -112,4 +121,12 @@ pub trait Handler: Send + Sync + 'static {
 
     /// Takes a whole snapshot in.
     fn install(&self, from: NodeId, snapshot: SnapshotOut) -> BoxFuture<'static, Result<Bytes, String>>;
+
+    /// Gives the newest snapshot of a group, if it covers `at_least`; if not, one is made, and none is given yet.
+    fn snapshot(
+        &self,
+        from: NodeId,
+        group: GroupId,
+        at_least: Index,
+    ) -> BoxFuture<'static, Result<Option<SnapshotOut>, String>>;
 }

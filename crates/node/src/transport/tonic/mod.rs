@@ -15,8 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt, ready};
-use futures::stream::{BoxStream, StreamExt};
-use quorate_core::NodeId;
+use futures::stream::StreamExt;
+use quorate_core::{GroupId, Index, NodeId};
 use quorate_proto::v1;
 use quorate_proto::v1::peer_client::PeerClient;
 use tokio::sync::{mpsc, oneshot};
@@ -90,13 +90,7 @@ impl Transport for TonicPeers {
 
     async fn send_snapshot(&self, to: NodeId, snapshot: SnapshotOut) -> Result<Bytes, CallError> {
         let channel = connect(&self.directory, to).await?;
-        let head = v1::SnapshotHead {
-            group: snapshot.group.0,
-            vote: snapshot.vote,
-            meta: snapshot.meta,
-            length: snapshot.length,
-        };
-        let mut request = tonic::Request::new(parts(head, snapshot.blocks));
+        let mut request = tonic::Request::new(parts(snapshot));
         introduce(request.metadata_mut(), self.me, to);
         let lost = |problem: String| CallError::Lost { node: to, problem };
         let response = tokio::time::timeout(caps::SNAPSHOT_TRANSFER, client(channel).install_snapshot(request)).await;
@@ -108,13 +102,49 @@ impl Transport for TonicPeers {
             false => Err(CallError::Remote { node: to, problem: response.error }),
         }
     }
+
+    async fn fetch_snapshot(
+        &self,
+        from: NodeId,
+        group: GroupId,
+        at_least: Index,
+    ) -> Result<Option<SnapshotOut>, CallError> {
+        let channel = connect(&self.directory, from).await?;
+        let mut request = tonic::Request::new(v1::FetchSnapshotRequest { group: group.0, at_least: at_least.0 });
+        introduce(request.metadata_mut(), self.me, from);
+        let lost = |status: tonic::Status| CallError::Remote { node: from, problem: words(&status) };
+        let mut parts = client(channel).fetch_snapshot(request).await.map_err(lost)?.into_inner();
+        match parts.message().await.map_err(lost)? {
+            None => Ok(None),
+            Some(first) => match snapshot_from_wire(first, parts) {
+                Some(snapshot) => Ok(Some(snapshot)),
+                None => Err(CallError::Remote { node: from, problem: "a snapshot begins with its head".to_owned() }),
+            },
+        }
+    }
+}
+
+/// A snapshot that comes over the wire; none where its first part is not its head.
+fn snapshot_from_wire(first: v1::SnapshotPart, parts: tonic::Streaming<v1::SnapshotPart>) -> Option<SnapshotOut> {
+    let Some(v1::snapshot_part::Part::Head(head)) = first.part else { return None };
+    let block = |part: Result<v1::SnapshotPart, tonic::Status>| match part {
+        Ok(v1::SnapshotPart { part: Some(v1::snapshot_part::Part::Block(block)) }) => Ok(block),
+        Ok(_) => Err(std::io::Error::other("a snapshot's head is followed by blocks only")),
+        Err(status) => Err(std::io::Error::other(words(&status))),
+    };
+    Some(SnapshotOut {
+        group: GroupId(head.group),
+        vote: head.vote,
+        meta: head.meta,
+        length: head.length,
+        blocks: parts.map(block).boxed(),
+    })
 }
 
 /// A snapshot as it goes over the wire. A block that cannot be read ends it early, and the receiver finds it too short.
-fn parts(
-    head: v1::SnapshotHead,
-    mut blocks: BoxStream<'static, std::io::Result<Bytes>>,
-) -> ReceiverStream<v1::SnapshotPart> {
+fn parts(snapshot: SnapshotOut) -> ReceiverStream<v1::SnapshotPart> {
+    let SnapshotOut { group, vote, meta, length, mut blocks } = snapshot;
+    let head = v1::SnapshotHead { group: group.0, vote, meta, length };
     let (sender, receiver) = mpsc::channel(caps::LINK_MESSAGES);
     let feed = async move {
         let mut next = Some(v1::snapshot_part::Part::Head(head));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
 use futures::stream::{BoxStream, FuturesUnordered, StreamExt};
-use quorate_core::{GroupId, NodeId};
+use quorate_core::{GroupId, Index, NodeId};
 use quorate_proto::v1;
 use quorate_proto::v1::peer_request::Kind;
 use tokio::sync::mpsc;
@@ -13,10 +13,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{CLUSTER, FROM, TO};
+use super::{CLUSTER, FROM, TO, snapshot_from_wire};
 use crate::caps;
 use crate::identity::Identity;
-use crate::transport::{Call, Handler, SnapshotOut};
+use crate::transport::{Call, Handler};
 
 /// A call's number and its answer to come.
 type InFlight = BoxFuture<'static, v1::PeerResponse>;
@@ -51,18 +51,24 @@ impl PeerService {
     ) -> Result<Response<v1::PeerResponse>, Status> {
         let from = self.admit(request.metadata())?;
         let mut parts = request.into_inner();
-        let Some(v1::SnapshotPart { part: Some(v1::snapshot_part::Part::Head(head)) }) = parts.message().await? else {
-            return Err(Status::invalid_argument("a snapshot begins with its head"));
-        };
-        let snapshot = SnapshotOut {
-            group: GroupId(head.group),
-            vote: head.vote,
-            meta: head.meta,
-            length: head.length,
-            blocks: blocks(parts),
-        };
+        let first = parts.message().await?.unwrap_or_default();
+        let snapshot = snapshot_from_wire(first, parts)
+            .ok_or_else(|| Status::invalid_argument("a snapshot begins with its head"))?;
         let answer = self.handler.install(from, snapshot).await;
         Ok(Response::new(response(0, answer)))
+    }
+
+    /// A snapshot for another node.
+    pub async fn fetch_snapshot(
+        &self,
+        request: Request<v1::FetchSnapshotRequest>,
+    ) -> Result<Response<BoxStream<'static, Result<v1::SnapshotPart, Status>>>, Status> {
+        let from = self.admit(request.metadata())?;
+        let v1::FetchSnapshotRequest { group, at_least } = request.into_inner();
+        let snapshot =
+            self.handler.snapshot(from, GroupId(group), Index(at_least)).await.map_err(Status::unavailable)?;
+        let parts = snapshot.map(|snapshot| super::parts(snapshot).map(Ok).boxed());
+        Ok(Response::new(parts.unwrap_or_else(|| futures::stream::empty().boxed())))
     }
 
     /// Who speaks, if it may: a member of this cluster that means this node.
@@ -130,14 +136,4 @@ fn response(id: u64, answer: Result<Bytes, String>) -> v1::PeerResponse {
         Err(error) if error.is_empty() => v1::PeerResponse { id, body: Bytes::new(), error: "it failed".to_owned() },
         Err(error) => v1::PeerResponse { id, body: Bytes::new(), error },
     }
-}
-
-/// The blocks that follow a snapshot's head.
-fn blocks(parts: Streaming<v1::SnapshotPart>) -> BoxStream<'static, std::io::Result<Bytes>> {
-    let block = |part: Result<v1::SnapshotPart, Status>| match part {
-        Ok(v1::SnapshotPart { part: Some(v1::snapshot_part::Part::Block(block)) }) => Ok(block),
-        Ok(_) => Err(std::io::Error::other("a snapshot's head is followed by blocks only")),
-        Err(status) => Err(std::io::Error::other(status.message().to_owned())),
-    };
-    parts.map(block).boxed()
 }
