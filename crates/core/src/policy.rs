@@ -265,7 +265,7 @@ impl Policy {
         if let OnUnavailable::Local { share_ppm: Some(share) } = self.on_unavailable
             && !(1..=1_000_000).contains(&share)
         {
-            problems.add("local_share", format!("local_share is {share} parts per million; allowed is 1 to 1000000"));
+            problems.add("share", format!("share is {share} parts per million; allowed is 1 to 1000000"));
         }
         if self.description.len() > caps::DESCRIPTION_BYTES {
             let (is, most) = (self.description.len(), caps::DESCRIPTION_BYTES);

@@ -13,10 +13,12 @@ use crate::units::{Cost, Rate, Span};
 /// use quorate_core::policy_fields::FieldValue;
 /// assert_ne!(FieldValue::Integer(5), FieldValue::Text("5"));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FieldValue<'a> {
     /// A whole number.
     Integer(i128),
+    /// A number with a fraction.
+    Float(f64),
     /// Text.
     Text(&'a str),
     /// Anything else, by its kind: "a list".
@@ -29,7 +31,7 @@ pub enum FieldValue<'a> {
 /// use quorate_core::policy_fields::{Field, FieldValue};
 /// assert_eq!(Field { name: "limit", value: FieldValue::Integer(5) }.name, "limit");
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Field<'a> {
     /// Its name.
     pub name: &'a str,
@@ -58,7 +60,7 @@ pub struct Mistake {
 
 const ALGORITHMS: [&str; 5] = ["fixed_window", "sliding_log", "sliding_counter", "token_bucket", "leaky_bucket"];
 const COMMON: [&str; 8] =
-    ["name", "algorithm", "mode", "max_cost", "on_unavailable", "local_share", "on_full", "description"];
+    ["name", "algorithm", "mode", "max_cost", "on_unavailable", "share", "on_full", "description"];
 
 /// The two fields that an algorithm needs.
 fn needs(algorithm: &str) -> [&'static str; 2] {
@@ -207,18 +209,14 @@ impl<'a> Reader<'a> {
             ("local", OnUnavailable::Local { share_ppm: None }),
         ];
         let choice = self.choice("on_unavailable", &choices).unwrap_or_default();
-        let Some(share) = self.text("local_share", false) else { return choice };
+        if self.value("share").is_none() {
+            return choice;
+        }
         if choice != choices[2].1 {
-            self.add(
-                "local_share",
-                "local_share is of use only with on_unavailable = \"local\"; drop one or change the other".into(),
-            );
+            let message = "share is of use only with on_unavailable = \"local\"; drop one or change the other";
+            self.add("share", message.into());
         }
-        let share_ppm = parse_share(share);
-        if share_ppm.is_none() {
-            let shown: String = share.chars().take(64).collect();
-            self.add("local_share", format!("local_share is {shown:?}; allowed is 0.0001% to 100%, such as \"12.5%\""));
-        }
+        let share_ppm = self.field("share", false, "a number above 0 and up to 1, such as 0.125", share_ppm);
         OnUnavailable::Local { share_ppm }
     }
 
@@ -253,6 +251,7 @@ impl<'a> Reader<'a> {
         if read.is_none() {
             let is = match value {
                 FieldValue::Integer(number) => format!("{number}"),
+                FieldValue::Float(number) => format!("{number}"),
                 FieldValue::Text(text) => format!("{:?}", text.chars().take(64).collect::<String>()),
                 FieldValue::Other(kind) => kind.to_owned(),
             };
@@ -309,24 +308,23 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// `12.5%` as parts per million; none outside 0.0001% to 100%.
-fn parse_share(text: &str) -> Option<u32> {
-    let number = text.strip_suffix('%')?;
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let digits =
-        |text: &str, most| !text.is_empty() && text.len() <= most && text.bytes().all(|byte| byte.is_ascii_digit());
-    if !digits(whole, 3) || !digits(fraction, 4) {
-        return None;
-    }
-    let ppm = whole.parse::<u32>().ok()? * 10_000 + format!("{fraction:0<4}").parse::<u32>().ok()?;
-    (1..=1_000_000).contains(&ppm).then_some(ppm)
+/// A share such as `0.125` as parts per million; none unless it is above 0, at most 1 and a whole number of them.
+fn share_ppm(value: FieldValue<'_>) -> Option<u32> {
+    let ppm = match value {
+        FieldValue::Integer(number) => (number == 1).then_some(1e6)?,
+        FieldValue::Float(number) => number * 1e6,
+        FieldValue::Text(_) | FieldValue::Other(_) => return None,
+    };
+    let whole = ppm.round();
+    // A product of doubles: less than a billionth off is the decimal that was meant.
+    ((1.0..=1e6).contains(&whole) && (ppm - whole).abs() < 1e-3).then_some(whole as u32)
 }
 
 /// A share in parts per million as a file has it.
 pub(crate) fn show_share(ppm: u32) -> String {
-    let fraction = format!("{:04}", ppm % 10_000);
+    let fraction = format!("{:06}", ppm % 1_000_000);
     let fraction = fraction.trim_end_matches('0');
-    if fraction.is_empty() { format!("{}%", ppm / 10_000) } else { format!("{}.{fraction}%", ppm / 10_000) }
+    if fraction.is_empty() { format!("{}.0", ppm / 1_000_000) } else { format!("0.{fraction}") }
 }
 
 #[cfg(test)]
@@ -335,11 +333,15 @@ mod tests {
 
     #[test]
     fn shares_read_back() {
-        for ppm in [1, 10, 12_345, 125_000, 10_000, 999_999, 1_000_000] {
-            assert_eq!(parse_share(&show_share(ppm)), Some(ppm));
+        for ppm in [1, 10, 12_345, 100_000, 125_000, 999_999, 1_000_000] {
+            assert_eq!(share_ppm(FieldValue::Float(show_share(ppm).parse().unwrap())), Some(ppm));
         }
-        for text in ["", "%", "0%", "0.00001%", "100.0001%", "101%", "-1%", "1", "1.%", "1e1%"] {
-            assert_eq!(parse_share(text), None, "{text}");
+        assert_eq!(share_ppm(FieldValue::Integer(1)), Some(1_000_000));
+        for wrong in [0.0, -0.1, 1.000_001, 0.000_000_4, 0.000_001_5, f64::NAN, f64::INFINITY] {
+            assert_eq!(share_ppm(FieldValue::Float(wrong)), None, "{wrong}");
+        }
+        for wrong in [FieldValue::Integer(0), FieldValue::Integer(2), FieldValue::Text("0.1")] {
+            assert_eq!(share_ppm(wrong), None, "{wrong:?}");
         }
     }
 

@@ -155,7 +155,10 @@ fn field<'a>(name: &'a str, value: &'a DeValue<'_>) -> Field<'a> {
             Err(_) => FieldValue::Other("a number with far too many digits"),
         },
         DeValue::String(text) => FieldValue::Text(text),
-        DeValue::Float(_) => FieldValue::Other("a number with a fraction"),
+        DeValue::Float(float) => match float.as_str().parse() {
+            Ok(number) => FieldValue::Float(number),
+            Err(_) => FieldValue::Other("a number that cannot be read"),
+        },
         DeValue::Boolean(_) => FieldValue::Other("true or false"),
         DeValue::Datetime(_) => FieldValue::Other("a date"),
         DeValue::Array(_) => FieldValue::Other("a list"),
@@ -217,7 +220,7 @@ fn block(policy: &Policy) -> String {
         OnUnavailable::Local { share_ppm } => {
             line("on_unavailable", &quoted("local"));
             if let Some(ppm) = share_ppm {
-                line("local_share", &quoted(&policy_fields::show_share(ppm)));
+                line("share", &policy_fields::show_share(ppm));
             }
         }
     }

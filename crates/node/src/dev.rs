@@ -18,6 +18,7 @@ mod directory;
 mod restart;
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, FromArgMatches as _};
@@ -127,14 +128,17 @@ async fn supervise(args: DevArgs) -> Result<(), String> {
     }
 }
 
-/// Waits until the cluster works. A child that ends before it does is fatal: whatever stopped it would stop it again.
+/// Waits until the cluster works. A child that ends by itself before it does is fatal: whatever stopped it would stop it
+/// again. One that was killed is started again, as ever.
 async fn bring_up(layout: &Layout, children: &mut [Child]) -> Result<bootstrap::Started, String> {
     let addresses = layout.addresses();
-    let bootstrap = bootstrap::run(&addresses);
-    let ends = futures::future::select_all(children.iter_mut().map(|child| Box::pin(child.ended())));
-    tokio::select! {
-        started = bootstrap => started,
-        (why, _, _) = ends => Err(why),
+    let mut bootstrap = pin!(bootstrap::run(&addresses));
+    loop {
+        let ends = futures::future::select_all(children.iter_mut().map(|child| Box::pin(child.ended())));
+        tokio::select! {
+            started = &mut bootstrap => return started,
+            (ended, _, _) = ends => complain(format!("dev: {}", ended?)),
+        }
     }
 }
 

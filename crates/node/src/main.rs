@@ -13,6 +13,10 @@ use std::fmt;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+/// glibc's keeps what a spike of keys took for good; this one gives it back, and costs less CPU time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Why the process ends with another code than 0.
 #[derive(Debug)]
 pub(crate) struct Failure {

@@ -33,17 +33,31 @@ pub use parts::{MakeTransport, OpenStore, Parts};
 
 use crate::clock::Monotonic;
 use crate::control::{ControlAnswer, ControlCommand, ControlState};
+use crate::log::Log;
 use crate::raft::dispatch::NodeCalls;
 use crate::raft::{Leadership, ProposeError};
 use crate::services::admin::Cluster;
 use crate::services::front::TopologySender;
 use crate::services::ingress::Ingress;
+use crate::services::topology::Newest;
 use crate::services::{Admin, Checks, Health, Topology, peer_calls, routes};
 use crate::settings::Settings;
-use crate::transport::CallError;
+use crate::transport::{CallError, Handler};
+use found::assign_from_wire;
 use member::{Failed, Member};
 use peer::Peers;
 use record::Record;
+
+/// Why a node did not become a member.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AssignError {
+    /// The request says what cannot be.
+    #[error("{0}")]
+    Invalid(String),
+    /// It is another member, or its disk failed.
+    #[error("{0}")]
+    Taken(String),
+}
 
 /// A node. It runs on the tokio runtime that it was started on.
 pub struct Node {
@@ -103,6 +117,26 @@ impl Node {
         routes(checks, topology, Admin::new(Arc::clone(&node)), Peers::new(node), &self.health)
     }
 
+    /// Where its clients' frames are taken in.
+    pub fn ingress(&self) -> &Arc<Ingress> {
+        &self.ingress
+    }
+
+    /// What its clients are told of the cluster.
+    pub fn topology(&self) -> Newest {
+        self.clients.subscribe()
+    }
+
+    /// What answers other members; none before it is one.
+    pub fn handler(&self) -> Option<Arc<dyn Handler>> {
+        self.member().map(|member| member.dispatch() as Arc<dyn Handler>)
+    }
+
+    /// Its log; none before it is a member.
+    pub fn log(&self) -> Option<Log> {
+        self.member().map(|member| member.log().clone())
+    }
+
     /// Resolves when the node has failed and has to be stopped, with the reason.
     pub fn failed(&self) -> impl Future<Output = String> + Send + 'static {
         let mut failed = self.failed.subscribe();
@@ -142,7 +176,7 @@ impl Node {
     }
 
     /// Who it is.
-    fn identify(&self) -> v1::IdentifyResponse {
+    pub fn identify(&self) -> v1::IdentifyResponse {
         let mut answer = v1::IdentifyResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             address: self.advertise(),
@@ -157,6 +191,22 @@ impl Node {
             answer.cluster_name = record.cluster_name.clone();
         }
         answer
+    }
+
+    /// Becomes a member, as whoever makes a cluster says.
+    ///
+    /// # Errors
+    ///
+    /// Another node is meant, it is a member already, or the request says what cannot be.
+    pub async fn assign(&self, request: v1::AssignRequest) -> Result<(), AssignError> {
+        let record = assign_from_wire(request).map_err(|problem| AssignError::Invalid(problem.to_owned()))?;
+        let own = self.advertise();
+        let meant = record.numbered().find(|(node, _)| *node == record.identity.node).map(|(_, address)| address);
+        if meant != Some(&own) {
+            let meant = meant.cloned().unwrap_or_default();
+            return Err(AssignError::Invalid(format!("this node is {own}, and {meant} is to become a member")));
+        }
+        self.join(record).await.map_err(AssignError::Taken)
     }
 
     /// Becomes the member that the record says, for good; done twice it is the same as done once.

@@ -151,7 +151,7 @@ fn field_value(value: &Value) -> FieldValue<'_> {
         Value::String(text) => FieldValue::Text(text),
         Value::Number(number) => match number.as_i128() {
             Some(number) => FieldValue::Integer(number),
-            None => FieldValue::Other("a number with a fraction, or too many digits"),
+            None => number.as_f64().map_or(FieldValue::Other("a number with too many digits"), FieldValue::Float),
         },
         other => FieldValue::Other(kind(other)),
     }

@@ -6,8 +6,8 @@
 //! dropped now and then, as a shard's sweep would.
 
 use quorate_core::{Algorithm, Cost, Decision, LimitAnswer, Mode, Policy, PolicyId, Position, Span, Stamp, caps};
+use quorate_law::{Charge, Limiter, Rule, Time};
 
-use crate::law::{Charge, Limiter, Rule, Time};
 use crate::random::{self, KINDS, Kind, Random};
 use crate::subject::{Named, Subject, Undo};
 

@@ -9,7 +9,6 @@
 #![allow(clippy::too_many_arguments, reason = "a check has that many parts")]
 
 mod history;
-mod law;
 mod random;
 mod subject;
 

@@ -85,6 +85,12 @@ impl ClusterClock {
         self.renew();
     }
 
+    /// A shard's log holds that stamp: where the clocks that are heard disagree, it is not earlier than that.
+    pub fn remember(&self, stamp: Stamp) {
+        self.estimator().remember(self.clock.monotonic(), stamp);
+        self.renew();
+    }
+
     fn estimator(&self) -> std::sync::MutexGuard<'_, Estimator> {
         self.estimator.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,6 +12,10 @@
 //! With all n heard and n odd that is one value, the median. Otherwise the previous offset is kept as far as it lies between
 //! the two, else the nearer one is taken. Where no majority was heard, nothing changes, and the old offset runs on.
 //!
+//! A node that has just started has no previous offset: its own wall clock may be the wrong one. Until the clocks that it
+//! hears agree once, what a shard's log says takes its place: it is at least as late as the last stamp. So, of three, one
+//! wrong clock and one lost node together never make time run ahead, and make it late by no more than the shard stood still.
+//!
 //! Pure: fed with samples and moments, it reads no clock.
 
 use std::collections::BTreeMap;
@@ -72,13 +76,17 @@ pub struct Estimator {
     voters: Vec<NodeId>,
     heard: BTreeMap<NodeId, Sample>,
     estimate: Estimate,
+    /// Whether the clocks of a majority ever agreed: then the previous offset is worth keeping.
+    settled: bool,
+    /// The latest that a stamp says it is, as an offset.
+    stamped: i64,
 }
 
 impl Estimator {
     /// Knows of no voters yet, and says what the node's own wall clock says.
     pub fn new(me: NodeId, now: Monotonic, wall: Wall) -> Estimator {
         let estimate = Estimate { offset: wall.0.saturating_sub(now.0), ..Estimate::default() };
-        Estimator { me, voters: Vec::new(), heard: BTreeMap::new(), estimate }
+        Estimator { me, voters: Vec::new(), heard: BTreeMap::new(), estimate, settled: false, stamped: i64::MIN }
     }
 
     /// Who has a say: the voters of the control group.
@@ -110,6 +118,11 @@ impl Estimator {
         }
     }
 
+    /// A log holds that stamp, so it is at least that late.
+    pub fn remember(&mut self, now: Monotonic, stamp: Stamp) {
+        self.stamped = self.stamped.max(stamp.0.saturating_sub(now.0));
+    }
+
     /// Forgets what was heard too long ago, and makes a new estimate if a majority was heard since.
     pub fn estimate(&mut self, now: Monotonic, own: Wall) -> Estimate {
         self.heard.retain(|_, sample| now.since(sample.answered) <= caps::CLOCK_SAMPLE_LIFE);
@@ -124,8 +137,10 @@ impl Estimator {
             // A majority: at most (all - 1) / 2 are silent, so neither index leaves the list.
             let least = offsets[(all - 1) / 2 - (all - heard)];
             let most = offsets[all / 2];
-            self.estimate.offset = self.estimate.offset.clamp(least, most);
             self.estimate.doubt = Span(most.saturating_sub(least));
+            self.settled |= self.estimate.doubt <= caps::CLOCK_DOUBT;
+            let previous = if self.settled { self.estimate.offset } else { self.stamped };
+            self.estimate.offset = previous.clamp(least, most);
             self.estimate.trusted = true;
         }
         self.estimate
@@ -200,6 +215,29 @@ mod tests {
         // Both are off the same way: no further from the previous than need be.
         hear_at(&mut two_of_three, late, &[Some(50), None]);
         assert_eq!(error_at(&mut two_of_three, late, 20), 20);
+    }
+
+    #[test]
+    fn a_node_that_starts_among_doubt_goes_on_from_the_last_stamp() {
+        const DOWN: i64 = 5_000_000;
+        for (own, other) in [(HOUR, 0), (-HOUR, 0), (0, HOUR), (0, -HOUR)] {
+            let mut fresh = estimator(3, own);
+            hear_at(&mut fresh, 0, &[Some(other), None]);
+            assert_eq!(error_at(&mut fresh, 0, own), own.min(other), "nothing is known: rather late than early");
+            fresh.remember(Monotonic(0), Stamp(TRUE - DOWN));
+            let error = if own.min(other) < 0 { -DOWN } else { 0 };
+            assert_eq!(error_at(&mut fresh, 0, own), error);
+            // It goes on from there, and a later stamp of another shard says more.
+            assert_eq!(error_at(&mut fresh, 7, own), error);
+            fresh.remember(Monotonic(10), Stamp(TRUE + 10 - DOWN / 2));
+            assert_eq!(error_at(&mut fresh, 10, own), error / 2);
+            // Once the third is heard, the median is known; from then on it is kept.
+            hear_at(&mut fresh, 20, &[Some(other), Some(0)]);
+            assert_eq!(error_at(&mut fresh, 20, own), 0);
+            let late = 20 + caps::CLOCK_SAMPLE_LIFE.0 + 1;
+            hear_at(&mut fresh, late, &[Some(other), None]);
+            assert_eq!(error_at(&mut fresh, late, own), 0);
+        }
     }
 
     #[test]

@@ -90,13 +90,20 @@ impl Child {
         }
     }
 
-    /// Waits until the process ends; says why, as far as its log tells.
-    pub(super) async fn ended(&mut self) -> String {
+    /// Waits until the process ends. If something killed it, it is started again, and what happened is said. An error
+    /// if it ended by itself: why, as far as its log tells. Safe to drop at any time.
+    pub(super) async fn ended(&mut self) -> Result<String, String> {
         let State::Running { process, .. } = &mut self.state else { return std::future::pending().await };
         let status = process.wait().await;
         self.state = State::Gone;
-        let why = last_words(&self.log()).unwrap_or_else(|| format!("{} says more", self.log().display()));
-        format!("node n{} {}: {why}", self.number, outcome(status))
+        let by_itself = !status.as_ref().is_ok_and(|status| status.code().is_none());
+        let ended = format!("node n{} {}", self.number, outcome(status));
+        if by_itself {
+            let why = last_words(&self.log()).unwrap_or_else(|| format!("{} says more", self.log().display()));
+            return Err(format!("{ended}: {why}"));
+        }
+        self.spawn()?;
+        Ok(format!("{ended}; started again"))
     }
 
     /// Waits for the next thing that happens to the node and deals with it; says what it was. Safe to drop at any time.

@@ -146,6 +146,11 @@ impl Member {
         self.record.identity
     }
 
+    /// Its log.
+    pub(super) fn log(&self) -> &Log {
+        &self.log
+    }
+
     /// Answers the other members.
     pub(super) fn dispatch(&self) -> Arc<Dispatch> {
         Arc::clone(&self.dispatch)

@@ -7,8 +7,7 @@ use quorate_proto::v1;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::Node;
-use super::found::assign_from_wire;
+use super::{AssignError, Node};
 use crate::services::NO_CLUSTER;
 use crate::transport::tonic::PeerService;
 
@@ -60,15 +59,10 @@ impl v1::peer_server::Peer for Peers {
     }
 
     async fn assign(&self, request: Request<v1::AssignRequest>) -> Result<Response<v1::AssignResponse>, Status> {
-        let record = assign_from_wire(request.into_inner()).map_err(Status::invalid_argument)?;
-        let own = self.node.advertise();
-        let meant =
-            record.numbered().find(|(node, _)| *node == record.identity.node).map(|(_, address)| address.clone());
-        if meant.as_ref() != Some(&own) {
-            let meant = meant.unwrap_or_default();
-            return Err(Status::invalid_argument(format!("this node is {own}, and {meant} is to become a member")));
-        }
-        self.node.join(record).await.map_err(Status::already_exists)?;
+        self.node.assign(request.into_inner()).await.map_err(|error| match error {
+            AssignError::Invalid(problem) => Status::invalid_argument(problem),
+            AssignError::Taken(problem) => Status::already_exists(problem),
+        })?;
         Ok(Response::new(v1::AssignResponse {}))
     }
 }

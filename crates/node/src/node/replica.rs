@@ -63,6 +63,8 @@ impl Replica {
             policy_version: state.policies().version.0,
             stamp_us: state.stamp().0,
             digest: state.digest().0.to_be_bytes().to_vec().into(),
+            // The one that the digest is of.
+            applied_index: state.applied().0,
             ..status_to_wire(self.shard.0, &self.group.status())
         }
     }

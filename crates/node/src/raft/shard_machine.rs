@@ -13,6 +13,7 @@
 //! replicas.
 
 use std::io;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{Stream, StreamExt};
@@ -27,17 +28,43 @@ use crate::snapshot_files::{SnapshotFiles, SnapshotHandle};
 
 /// A shard's state, to be looked at under a short lock. Clones see the same.
 #[derive(Clone, Debug)]
-pub struct SharedShard(Arc<Mutex<Shard>>);
+pub struct SharedShard(Arc<Mutex<Replicated>>);
+
+/// A shard, and the entry of its log that it was brought to.
+#[derive(Debug)]
+pub struct Replicated {
+    shard: Shard,
+    applied: Index,
+}
+
+impl Replicated {
+    /// The last entry that it holds.
+    pub fn applied(&self) -> Index {
+        self.applied
+    }
+}
+
+impl Deref for Replicated {
+    type Target = Shard;
+
+    fn deref(&self) -> &Shard {
+        &self.shard
+    }
+}
 
 impl SharedShard {
-    fn new(shard: Shard) -> Self {
-        SharedShard(Arc::new(Mutex::new(shard)))
+    fn new(shard: Shard, applied: Option<LogId>) -> Self {
+        SharedShard(Arc::new(Mutex::new(Replicated { shard, applied: index(applied) })))
     }
 
     /// The state as it is now. Held for as long as it takes to look, never across an await.
-    pub fn lock(&self) -> MutexGuard<'_, Shard> {
+    pub fn lock(&self) -> MutexGuard<'_, Replicated> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn index(id: Option<LogId>) -> Index {
+    Index(id.map_or(0, |id| id.index()))
 }
 
 /// What Raft drives.
@@ -62,7 +89,7 @@ impl ShardMachine {
         if shard.id() != id {
             return Err(io::Error::other(format!("the snapshot is of {} where {id} should be", shard.id())));
         }
-        Ok(ShardMachine { shard: SharedShard::new(shard), files, covered })
+        Ok(ShardMachine { shard: SharedShard::new(shard, covered.last_log_id), files, covered })
     }
 
     /// How far it was applied.
@@ -75,12 +102,21 @@ impl ShardMachine {
         self.shard.clone()
     }
 
+    /// Goes past an entry that is nothing to the shard.
+    fn pass(&self, id: LogId) -> Applied {
+        self.shard.lock().applied = Index(id.index());
+        Applied::None
+    }
+
     /// Applies one batch.
     fn apply_batch(&self, id: LogId, bytes: &[u8], want_answers: bool) -> io::Result<quorate_core::Applied> {
         let batch = Batch::decode(bytes).map_err(|error| {
             io::Error::new(io::ErrorKind::InvalidData, format!("the committed batch {id} cannot be applied: {error}"))
         })?;
-        Ok(self.shard.lock().apply(Term(id.committed_leader_id().term), Index(id.index()), &batch, want_answers))
+        let (term, index) = (Term(id.committed_leader_id().term), Index(id.index()));
+        let mut state = self.shard.lock();
+        state.applied = index;
+        Ok(state.shard.apply(term, index, &batch, want_answers))
     }
 }
 
@@ -106,13 +142,13 @@ impl RaftStateMachine<TypeConfig> for ShardMachine {
         while let Some(entry) = entries.next().await {
             let (entry, responder) = entry?;
             let answer = match entry.payload {
-                EntryPayload::Blank => Applied::None,
+                EntryPayload::Blank => self.pass(entry.log_id),
                 EntryPayload::Normal(proposal) => {
                     Applied::Shard(self.apply_batch(entry.log_id, &proposal.0, responder.is_some())?)
                 }
                 EntryPayload::Membership(membership) => {
                     self.covered.last_membership = StoredMembership::new(Some(entry.log_id), membership);
-                    Applied::None
+                    self.pass(entry.log_id)
                 }
             };
             self.covered.last_log_id = Some(entry.log_id);
@@ -145,7 +181,7 @@ impl RaftStateMachine<TypeConfig> for ShardMachine {
         if restored.id() != shard.id() {
             return Err(io::Error::other(format!("a snapshot of {} was sent to {}", restored.id(), shard.id())));
         }
-        *shard = restored;
+        *shard = Replicated { shard: restored, applied: index(meta.last_log_id) };
         self.covered = meta.clone();
         Ok(())
     }

@@ -86,8 +86,10 @@ impl<S: Proposer> Office<'_, S> {
             // The loop around this sees what changed.
             () = over(leadership, self.term) => return self.leave(leadership),
         }
+        let last = self.shard.stamp();
+        self.clock.remember(last);
         let (moment, estimate) = self.clock.read();
-        let mut stamper = Stamper::new(&estimate, moment, self.shard.stamp());
+        let mut stamper = Stamper::new(&estimate, moment, last);
         self.queue.open(now.leader);
         loop {
             if let Err(error) = self.propose_all(&mut stamper).await {

@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::Zero;
 
-use super::{Charge, Time, floor_at_zero, whole};
+use crate::{Charge, Time, floor_at_zero, whole};
 
 fn lowest() -> BigRational {
     whole(-1_000_000_000_000_i64)

@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::Zero;
 
-use super::{Time, floor_at_zero, whole};
+use crate::{Time, floor_at_zero, whole};
 
 #[derive(Clone, Debug)]
 pub struct FixedWindow {

@@ -3,6 +3,15 @@
 //!
 //! A [`Limiter`] is one key under one rule. It is told the time with `pass` before anything is asked of it, and never an
 //! earlier one. Waits are not computed here: whoever claims one can be checked by letting a copy of the key sit idle until then.
+//!
+//! ```
+//! use quorate_law::{Limiter, Rule};
+//! let mut key = Limiter::new(Rule::FixedWindow { limit: 1, window: 60 });
+//! key.pass(100);
+//! assert!(key.grants(1, None));
+//! key.charge(100, 0, 1, None);
+//! assert!(!key.grants(1, None) && key.idle_until(120).grants(1, None));
+//! ```
 
 mod buckets;
 mod windows;
@@ -13,9 +22,17 @@ use num_rational::BigRational;
 use num_traits::{Signed, Zero};
 use windows::{FixedWindow, SlidingCounter, SlidingLog};
 
+/// Microseconds.
 pub type Time = i128;
 
+/// An algorithm with its numbers; rates are `units` a `period`.
+///
+/// ```
+/// use quorate_law::{Limiter, Rule};
+/// assert_eq!(Limiter::new(Rule::LeakyBucket { queue: 4, units: 1, period: 9 }).limit(), 5.into());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they are the words of the algorithms")]
 pub enum Rule {
     FixedWindow { limit: u64, window: Time },
     SlidingLog { limit: u64, window: Time },
@@ -25,10 +42,22 @@ pub enum Rule {
 }
 
 /// What was charged, as whoever wants it back remembers it.
+///
+/// ```
+/// use quorate_law::{Limiter, Rule};
+/// let mut key = Limiter::new(Rule::SlidingLog { limit: 2, window: 60 });
+/// let charge = key.charge(0, 0, 2, None);
+/// assert_eq!(key.remaining(), 0.into());
+/// key.refund(&charge);
+/// assert!(key.is_new());
+/// ```
 #[derive(Clone, Debug)]
 pub struct Charge {
+    /// Tells it from others of its key.
     pub id: u64,
+    /// When it was made.
     pub at: Time,
+    /// What it took.
     pub cost: u64,
     /// For a reservation.
     pub expires: Option<Time>,
@@ -36,7 +65,14 @@ pub struct Charge {
     pub left_next: Option<BigRational>,
 }
 
+/// A key under a rule.
+///
+/// ```
+/// use quorate_law::{Limiter, Rule};
+/// assert!(Limiter::new(Rule::TokenBucket { capacity: 3, units: 1, period: 9 }).is_new());
+/// ```
 #[derive(Clone, Debug)]
+#[allow(missing_docs, private_interfaces, reason = "a state of each rule")]
 pub enum Limiter {
     FixedWindow(FixedWindow),
     SlidingLog(SlidingLog),
@@ -57,16 +93,17 @@ macro_rules! each {
     };
 }
 
-pub fn whole(n: impl Into<BigInt>) -> BigRational {
+pub(crate) fn whole(n: impl Into<BigInt>) -> BigRational {
     BigRational::from_integer(n.into())
 }
 
-pub fn floor_at_zero(x: &BigRational) -> BigInt {
+pub(crate) fn floor_at_zero(x: &BigRational) -> BigInt {
     let floor = x.floor().to_integer();
     if floor.is_negative() { BigInt::zero() } else { floor }
 }
 
 impl Limiter {
+    /// A key that nothing was charged to.
     pub fn new(rule: Rule) -> Limiter {
         match rule {
             Rule::FixedWindow { limit, window } => Limiter::FixedWindow(FixedWindow::new(limit, window)),
@@ -79,6 +116,7 @@ impl Limiter {
         }
     }
 
+    /// Lets time pass until `t`.
     pub fn pass(&mut self, t: Time) {
         each!(self, it => it.pass(t));
     }
@@ -90,6 +128,7 @@ impl Limiter {
         later
     }
 
+    /// Whether that much would be granted now, for a leaky bucket within that wait.
     pub fn grants(&self, cost: u64, max_delay: Option<Time>) -> bool {
         if cost == 0 {
             return true;
@@ -105,10 +144,12 @@ impl Limiter {
         each!(self, it => it.limit())
     }
 
+    /// How many unit-cost requests would be granted now.
     pub fn remaining(&self) -> BigInt {
         each!(self, it => it.remaining())
     }
 
+    /// Whether it is as if nothing had ever been charged.
     pub fn is_new(&self) -> bool {
         each!(self, it => it.is_new())
     }
@@ -134,6 +175,7 @@ impl Limiter {
         charge
     }
 
+    /// Gives a charge back, as far as time has not.
     pub fn refund(&mut self, charge: &Charge) {
         match self {
             Limiter::FixedWindow(it) => it.refund(charge.at, charge.cost),

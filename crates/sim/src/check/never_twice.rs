@@ -1,0 +1,45 @@
+//! *Never twice*: a check is executed once, however often it was sent; and where the client says that nothing was charged,
+//! it was not executed.
+
+use std::collections::{BTreeMap, HashMap};
+
+use quorate_core::{Command, Fingerprint, Position, ShardId};
+
+use super::replay::Replay;
+use super::{Found, Secrets};
+use crate::history::{Op, Outcome};
+use crate::load::TAGS;
+
+/// Finds the calls that bear a tag in the log.
+pub fn check(ops: &[Op], replays: &BTreeMap<ShardId, Replay>, secrets: &Secrets) -> Found {
+    let mut executed: HashMap<Fingerprint, Vec<(ShardId, Position)>> = HashMap::new();
+    let tags = secrets.print(TAGS, "").map(|(id, _)| id);
+    for (shard, replay) in replays {
+        for (position, (_, command)) in &replay.executed {
+            let Command::Check(check) = command else { continue };
+            for limit in check.limits.iter().filter(|limit| Some(limit.policy) == tags && !check.peek) {
+                executed.entry(limit.key).or_default().push((*shard, *position));
+            }
+        }
+    }
+    for (number, op) in ops.iter().enumerate() {
+        let Some((_, print)) = op.tag.as_ref().and_then(|tag| secrets.print(TAGS, tag)) else { continue };
+        let places = executed.get(&print).map(Vec::as_slice).unwrap_or_default();
+        if places.len() > 1 {
+            return Err(format!("call {number} was executed {} times: {places:?}", places.len()));
+        }
+        match &op.outcome {
+            Outcome::Failed { may_have_charged: false, text, .. } if !places.is_empty() => {
+                return Err(format!("call {number} failed ({text}) as not charged, and was executed at {places:?}"));
+            }
+            Outcome::Decided(verdict) => {
+                let said = (verdict.receipt.shard, verdict.receipt.position());
+                if places != [said] {
+                    return Err(format!("call {number} was answered from {said:?}, and was executed at {places:?}"));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! Clients that ask, each for itself, until they are told to stop.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use quorate_client::{Charge, Client, limit};
+use quorate_core::{Algorithm, Mode, Policy, Rate, Span};
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use tokio::time::Instant;
+
+use crate::history::{Asked, Call, History, Outcome, Verdict};
+use crate::net::Machine;
+use crate::peers::address;
+use crate::wire::SimWire;
+
+/// The policy that tells calls from each other.
+pub const TAGS: &str = "tags";
+/// The policies that keys are asked about, one for each algorithm and one that only watches.
+const POLICIES: [&str; 6] = ["window", "log", "counter", "bucket", "leaky", "shadow"];
+/// Keys under each of them that all clients ask about.
+const KEYS: usize = 16;
+/// Calls that one client has under way at most.
+const UNDER_WAY: usize = 24;
+
+/// The policies of a world.
+pub fn policies() -> Vec<Policy> {
+    let second = |seconds: i64| Span(seconds * 1_000_000);
+    let rate = |units, seconds| Rate { units, period: second(seconds) };
+    let mut shadow = Policy::new("shadow", Algorithm::TokenBucket { capacity: 5, refill: rate(3, 1) });
+    shadow.mode = Mode::Shadow;
+    vec![
+        Policy::new("window", Algorithm::FixedWindow { limit: 12, window: second(4) }),
+        Policy::new("log", Algorithm::SlidingLog { limit: 9, window: second(3) }),
+        Policy::new("counter", Algorithm::SlidingCounter { limit: 12, window: second(4) }),
+        bucket(0),
+        Policy::new("leaky", Algorithm::LeakyBucket { queue: 5, rate: rate(3, 1) }),
+        shadow,
+        Policy::new(TAGS, Algorithm::FixedWindow { limit: 1_000, window: second(366 * 24 * 3600) }),
+    ]
+}
+
+/// The policy that is changed while it is asked, as it is after so many changes.
+pub fn bucket(changes: u64) -> Policy {
+    let capacity = [8, 14, 5, 20][changes as usize % 4];
+    Policy::new("bucket", Algorithm::TokenBucket { capacity, refill: Rate { units: 4, period: Span(1_000_000) } })
+}
+
+/// One client of the load.
+#[derive(Clone)]
+pub struct Load {
+    /// Its number.
+    pub number: usize,
+    /// The machines that nodes run on.
+    pub nodes: usize,
+    /// Its way to them.
+    pub wire: SimWire,
+    /// Where everything is written down.
+    pub history: History,
+    /// Stops it.
+    pub stop: Arc<AtomicBool>,
+    /// The world's time when its machine was started, and the machine's then.
+    pub began: (i64, Instant),
+    /// Calls that were answered with a decision.
+    pub decided: Arc<std::sync::atomic::AtomicU64>,
+}
+
+impl Load {
+    fn now(&self) -> i64 {
+        self.began.0 + self.began.1.elapsed().as_micros() as i64
+    }
+
+    /// A client of the cluster.
+    pub async fn connect(&self, seed: u64) -> Option<Client> {
+        let endpoints = (0..self.nodes).map(address as fn(Machine) -> String);
+        let builder = Client::builder().endpoints(endpoints).connect_timeout(Duration::from_secs(60));
+        builder.connect_over(Arc::new(self.wire.clone()), seed).await.ok()
+    }
+
+    /// Asks until it is stopped, a while with each client that it makes.
+    pub async fn run(self, seed: u64, lives: Vec<Duration>, gone: impl Fn() + Send) {
+        let mut random = SmallRng::seed_from_u64(seed);
+        for life in lives {
+            let Some(client) = self.connect(random.random()).await else { return };
+            let until = Instant::now() + life;
+            self.ask_until(&client, until, &mut random).await;
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            gone();
+        }
+    }
+
+    async fn ask_until(&self, client: &Client, until: Instant, random: &mut SmallRng) {
+        let room = Arc::new(tokio::sync::Semaphore::new(UNDER_WAY));
+        let charges: Arc<Mutex<Vec<(Charge, Vec<Asked>)>>> = Arc::default();
+        let mut calls = tokio::task::JoinSet::new();
+        while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(random.random_range(1..60))).await;
+            while calls.try_join_next().is_some() {}
+            let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
+            let (load, client, charges) = (self.clone(), client.clone(), Arc::clone(&charges));
+            let mut random = SmallRng::seed_from_u64(random.random());
+            calls.spawn(async move {
+                load.one(&client, &charges, &mut random).await;
+                drop(permit);
+            });
+        }
+        if self.stop.load(Ordering::Relaxed) {
+            while calls.join_next().await.is_some() {}
+        } else {
+            calls.shutdown().await;
+            self.history.abandon(self.number);
+        }
+    }
+
+    fn limit(random: &mut SmallRng) -> Asked {
+        let policy = POLICIES[random.random_range(0..POLICIES.len())];
+        let key = format!("{{k{}}}", random.random_range(0..KEYS));
+        Asked { policy, key, cost: [1, 1, 1, 2, 3][random.random_range(0..5)] }
+    }
+
+    fn tag(&self, random: &mut SmallRng, route: &str) -> String {
+        format!("{route}/{}-{:x}", self.number, random.random::<u64>())
+    }
+
+    async fn one(&self, client: &Client, charges: &Mutex<Vec<(Charge, Vec<Asked>)>>, random: &mut SmallRng) {
+        let deadline = Duration::from_millis(random.random_range(300..4_000));
+        let first = Self::limit(random);
+        match random.random_range(0..100) {
+            0..=54 => {
+                let tag = self.tag(random, &first.key);
+                let mut limits = vec![first];
+                if random.random_range(0..4) == 0 {
+                    let other = Asked { key: limits[0].key.clone(), ..Self::limit(random) };
+                    if other.policy != limits[0].policy {
+                        limits.push(other);
+                    }
+                }
+                self.check(client, charges, limits, Some(tag), deadline).await;
+            }
+            55..=69 => self.check(client, charges, vec![first], None, deadline).await,
+            70..=79 => self.many(client, random, deadline).await,
+            80..=84 => {
+                let op = self.history.begin(self.number, Call::Peek(first.clone()), None, self.now());
+                let answer = client.peek(first.policy, &first.key).cost(first.cost).deadline(deadline).await;
+                self.end(op, answer);
+            }
+            85..=91 => {
+                let charge = {
+                    let mut charges = charges.lock().unwrap_or_else(PoisonError::into_inner);
+                    let count = charges.len();
+                    (count > 0).then(|| charges.swap_remove(random.random_range(0..count)))
+                };
+                let Some((charge, _)) = charge else { return };
+                let op = self.history.begin(self.number, Call::Refund, None, self.now());
+                let outcome = match client.refund(charge).deadline(deadline).await {
+                    Ok(changed) => Outcome::Undone(changed),
+                    Err(error) => Outcome::from(&error),
+                };
+                self.history.end(op, outcome, self.now());
+            }
+            92..=93 => {
+                let op = self.history.begin(self.number, Call::Reset(first.clone()), None, self.now());
+                let outcome = match client.reset(first.policy, &first.key).deadline(deadline).await {
+                    Ok(()) => Outcome::Done,
+                    Err(error) => Outcome::from(&error),
+                };
+                self.history.end(op, outcome, self.now());
+            }
+            _ => self.reserve(client, first, random, deadline).await,
+        }
+    }
+
+    fn end(&self, op: usize, answer: Result<quorate_client::Decision, quorate_client::Error>) {
+        let outcome = match answer {
+            Ok(decision) => {
+                self.decided.fetch_add(1, Ordering::Relaxed);
+                Outcome::Decided(Verdict::of(&decision))
+            }
+            Err(error) => Outcome::from(&error),
+        };
+        self.history.end(op, outcome, self.now());
+    }
+
+    async fn check(
+        &self,
+        client: &Client,
+        charges: &Mutex<Vec<(Charge, Vec<Asked>)>>,
+        limits: Vec<Asked>,
+        tag: Option<String>,
+        deadline: Duration,
+    ) {
+        let mut asked = limits.clone();
+        asked.extend(tag.iter().map(|key| Asked { policy: TAGS, key: key.clone(), cost: 1 }));
+        let op = self.history.begin(self.number, Call::Check(asked.clone()), tag, self.now());
+        let named = asked.iter().map(|one| limit(one.policy, one.key.as_str()).cost(one.cost));
+        let mut answer = client.check_all(named).deadline(deadline).await;
+        if let Ok(decision) = &mut answer
+            && decision.receipt.index.0 % 3 == 0
+            && let Some(charge) = decision.take_charge()
+        {
+            charges.lock().unwrap_or_else(PoisonError::into_inner).push((charge, limits));
+        }
+        self.end(op, answer);
+    }
+
+    async fn many(&self, client: &Client, random: &mut SmallRng, deadline: Duration) {
+        let count = random.random_range(2..8);
+        let limits: Vec<Asked> = (0..count)
+            .map(|_| {
+                let route = Self::limit(random).key;
+                Asked { policy: TAGS, key: self.tag(random, &route), cost: 1 }
+            })
+            .collect();
+        self.ask_many(client, limits, deadline).await;
+    }
+
+    /// Asks for many keys at once that nobody asks for again.
+    pub async fn ask_many(&self, client: &Client, limits: Vec<Asked>, deadline: Duration) {
+        let begin = |one: &Asked| {
+            let call = Call::Check(vec![one.clone()]);
+            self.history.begin(self.number, call, Some(one.key.clone()), self.now())
+        };
+        let ops: Vec<usize> = limits.iter().map(begin).collect();
+        let named = limits.iter().map(|one| limit(one.policy, one.key.as_str()).cost(one.cost));
+        let answers = client.check_many(named).deadline(deadline).await;
+        for (op, answer) in ops.into_iter().zip(answers) {
+            self.end(op, answer);
+        }
+    }
+
+    async fn reserve(&self, client: &Client, first: Asked, random: &mut SmallRng, deadline: Duration) {
+        let first = if first.policy == "leaky" { Asked { policy: "bucket", ..first } } else { first };
+        let op = self.history.begin(self.number, Call::Reserve(first.clone()), None, self.now());
+        let reserve = client.reserve(first.policy, &first.key).cost(first.cost).deadline(deadline);
+        let reserved = match reserve.ttl(Duration::from_secs(random.random_range(1..20))).await {
+            Ok(reserved) => reserved,
+            Err(error) => return self.history.end(op, Outcome::from(&error), self.now()),
+        };
+        self.decided.fetch_add(1, Ordering::Relaxed);
+        self.history.end(op, Outcome::Decided(Verdict::of(reserved.decision())), self.now());
+        tokio::time::sleep(Duration::from_millis(random.random_range(1..3_000))).await;
+        if !reserved.allowed() {
+            return;
+        }
+        let actual = random.random_range(0..=first.cost + 2);
+        let op = self.history.begin(self.number, Call::Settle(actual), None, self.now());
+        let outcome = match reserved.settle(actual).await {
+            Ok(changed) => Outcome::Undone(changed),
+            Err(error) => Outcome::from(&error),
+        };
+        self.history.end(op, outcome, self.now());
+    }
+}
+
