@@ -97,7 +97,7 @@ impl Load {
         let charges: Arc<Mutex<Vec<(Charge, Vec<Asked>)>>> = Arc::default();
         let mut calls = tokio::task::JoinSet::new();
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(random.random_range(1..60))).await;
+            tokio::time::sleep(Duration::from_millis(random.random_range(10..150))).await;
             while calls.try_join_next().is_some() {}
             let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
             let (load, client, charges) = (self.clone(), client.clone(), Arc::clone(&charges));

@@ -20,7 +20,7 @@ use crate::peers::author;
 use crate::trace::Trace;
 
 /// How often a watcher looks.
-const PERIOD: Duration = Duration::from_millis(20);
+const PERIOD: Duration = Duration::from_millis(50);
 /// Bytes of entries read at once.
 const READ: usize = 4 << 20;
 

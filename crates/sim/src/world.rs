@@ -44,7 +44,7 @@ const CLIENT_COUNT: usize = 4;
 /// Shards of the cluster.
 const SHARDS: u32 = 3;
 /// A tick.
-const TICK: Duration = Duration::from_millis(2);
+const TICK: Duration = Duration::from_millis(4);
 /// How long a cluster may take to be made, and to converge once all is healed.
 const PATIENCE: i64 = 60_000_000;
 
@@ -504,7 +504,9 @@ impl World {
         if !self.until(PATIENCE, |_| served.load(Ordering::Relaxed)) {
             return self.wrong("liveness", "a client gets no answers although all is healed");
         }
-        if !self.until(PATIENCE, World::agrees) {
+        // What was applied a moment ago has been seen by then.
+        let settled = self.now + 500_000;
+        if !self.until(PATIENCE, |world| world.now > settled && world.agrees()) {
             let seen = self.shared.tap.seen();
             let applied = format!("the replicas do not come together: {:?}, led {:?}", seen.applied, seen.led);
             drop(seen);

@@ -9,6 +9,7 @@ use std::task::Poll;
 use bytes::Bytes;
 use quorate_core::{Applied, Batch, Command, Group, PolicySet, PolicyVersion, Term};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::queue::{Queue, Submission};
 use super::reply::{Failure, ReplySlot};
@@ -35,6 +36,7 @@ pub(super) async fn keep_leading(
                 policies: policies.clone(),
                 term: now.term,
                 proposed_policies: PolicyVersion(0),
+                policies_again: None,
                 in_flight: VecDeque::new(),
             };
             office.hold(&mut leadership, now).await;
@@ -58,6 +60,9 @@ struct Office<'a, S: Proposer> {
     term: Term,
     /// The newest policy set that this term has proposed.
     proposed_policies: PolicyVersion,
+    /// Raft may refuse a proposal in the middle of a term, while it hears from no majority; a policy set that was refused is
+    /// proposed again from then on.
+    policies_again: Option<Instant>,
     in_flight: VecDeque<InFlight<S::Ticket>>,
 }
 
@@ -126,6 +131,7 @@ impl<S: Proposer> Office<'_, S> {
         let (term, queue) = (self.term, self.queue);
         let expires = if idle { self.shard.expires_at() } else { None };
         let clock = self.clock;
+        let again = self.policies_again;
         let in_flight = &mut self.in_flight;
         let applied = std::future::poll_fn(|context| match in_flight.front_mut() {
             Some(front) => Pin::new(&mut front.ticket).poll(context),
@@ -137,7 +143,8 @@ impl<S: Proposer> Office<'_, S> {
             () = over(leadership, term) => Event::Leadership,
             outcome = applied => Event::Applied(outcome),
             () = queue.filled.notified(), if room => Event::Filled,
-            Ok(()) = policies.changed(), if room => Event::Policies,
+            Ok(()) = policies.changed(), if room && again.is_none() => Event::Policies,
+            () = until(again), if room && again.is_some() => Event::Policies,
             () = tick(clock, expires), if expires.is_some() => Event::Idle,
             () = tokio::time::sleep(caps::OVERDUE_PERIOD), if !idle => Event::Overdue,
         }
@@ -164,6 +171,10 @@ impl<S: Proposer> Office<'_, S> {
 
     /// The policy set to bring into the log, if there is one that the log does not have.
     fn newer_policies(&mut self) -> Option<Command> {
+        if self.policies_again.is_some_and(|again| Instant::now() < again) {
+            return None;
+        }
+        self.policies_again = None;
         let newest = Arc::clone(&self.policies.borrow_and_update());
         let known = self.proposed_policies.max(self.shard.policy_version());
         (newest.version > known).then(|| {
@@ -212,6 +223,10 @@ impl<S: Proposer> Office<'_, S> {
     /// Gives the answers of the oldest batch in flight to those that asked.
     fn route(&mut self, outcome: Result<Applied, ProposeError>) {
         let Some(batch) = self.in_flight.pop_front() else { return };
+        if outcome.is_err() {
+            self.proposed_policies = PolicyVersion(0);
+            self.policies_again = Some(Instant::now() + caps::TICK_PERIOD);
+        }
         route(batch.replies, outcome);
     }
 
@@ -237,6 +252,13 @@ impl<S: Proposer> Office<'_, S> {
                 Poll::Pending => route(batch.replies, Err(ProposeError::Unknown)),
             }
         }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -376,6 +376,29 @@ async fn a_newer_policy_set_is_brought_in_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_policy_set_that_was_refused_within_a_term_is_proposed_again() {
+    let bench = bench(WIDE);
+    bench.fake.lead(1, ME);
+    bench.settle().await;
+    let set = PolicySet { version: PolicyVersion(4), policies: Vec::new() };
+    bench.policies.send_replace(std::sync::Arc::new(set));
+    bench.settle().await;
+    for _ in 0..3 {
+        // As Raft does while it hears from no majority: the term goes on.
+        let (_, _, ticket) = bench.fake.inner().waiting.pop_front().expect("it is proposed");
+        ticket.send(Err(ProposeError::NotLeader { leader: None })).unwrap();
+        bench.settle().await;
+        assert!(bench.fake.inner().waiting.is_empty(), "not again at once");
+        tokio::time::sleep(crate::caps::TICK_PERIOD).await;
+        bench.settle().await;
+    }
+    assert!(bench.fake.commit());
+    assert_eq!(bench.fake.policy_version(), PolicyVersion(4));
+    tokio::time::sleep(crate::caps::TICK_PERIOD * 3).await;
+    assert!(!bench.fake.commit(), "and then no more");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_idle_shard_ticks_only_while_something_awaits_expiry() {
     let bench = bench(WIDE);
     bench.fake.lead(1, ME);
