@@ -61,8 +61,8 @@ impl Plan {
             weights = [1; KINDS];
         }
         Plan {
-            lasts: random.random_range(14_000_000..26_000_000),
-            large: random.random_range(0..8) == 0,
+            lasts: random.random_range(15_000_000..30_000_000),
+            large: random.random_range(0..10) == 0,
             rest: random.random_range(600_000..3_000_000),
             weights,
             restless: random.random_range(0..2) == 0,

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_client::{Charge, Client, limit};
+use quorate_client::{Charge, Client, Question, limit};
 use quorate_core::{Algorithm, Mode, Policy, Rate, Span};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -97,7 +97,7 @@ impl Load {
         let charges: Arc<Mutex<Vec<(Charge, Vec<Asked>)>>> = Arc::default();
         let mut calls = tokio::task::JoinSet::new();
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
-            tokio::time::sleep(Duration::from_millis(random.random_range(10..150))).await;
+            tokio::time::sleep(Duration::from_millis(random.random_range(10..180))).await;
             while calls.try_join_next().is_some() {}
             let Ok(permit) = Arc::clone(&room).try_acquire_owned() else { continue };
             let (load, client, charges) = (self.clone(), client.clone(), Arc::clone(&charges));
@@ -207,25 +207,26 @@ impl Load {
     }
 
     async fn many(&self, client: &Client, random: &mut SmallRng, deadline: Duration) {
-        let count = random.random_range(2..8);
-        let limits: Vec<Asked> = (0..count)
-            .map(|_| {
-                let route = Self::limit(random).key;
-                Asked { policy: TAGS, key: self.tag(random, &route), cost: 1 }
-            })
-            .collect();
-        self.ask_many(client, limits, deadline).await;
+        let count = random.random_range(4..16);
+        let checks = (0..count).map(|_| {
+            let route = Self::limit(random).key;
+            vec![Asked { policy: TAGS, key: self.tag(random, &route), cost: 1 }]
+        });
+        self.ask_many(client, checks.collect(), deadline).await;
     }
 
-    /// Asks for many keys at once that nobody asks for again.
-    pub async fn ask_many(&self, client: &Client, limits: Vec<Asked>, deadline: Duration) {
-        let begin = |one: &Asked| {
-            let call = Call::Check(vec![one.clone()]);
-            self.history.begin(self.number, call, Some(one.key.clone()), self.now())
+    /// Asks many checks at once. One of a single key under [`TAGS`] bears that as its tag.
+    pub async fn ask_many(&self, client: &Client, checks: Vec<Vec<Asked>>, deadline: Duration) {
+        let begin = |check: &Vec<Asked>| {
+            let tag = if let [one] = &check[..] { Some(one.key.clone()) } else { None };
+            self.history.begin(self.number, Call::Check(check.clone()), tag, self.now())
         };
-        let ops: Vec<usize> = limits.iter().map(begin).collect();
-        let named = limits.iter().map(|one| limit(one.policy, one.key.as_str()).cost(one.cost));
-        let answers = client.check_many(named).deadline(deadline).await;
+        let ops: Vec<usize> = checks.iter().map(begin).collect();
+        let questions: Vec<Question<'_>> = checks
+            .iter()
+            .map(|check| check.iter().map(|one| limit(one.policy, one.key.as_str()).cost(one.cost)).collect())
+            .collect();
+        let answers = client.check_many(questions).deadline(deadline).await;
         for (op, answer) in ops.into_iter().zip(answers) {
             self.end(op, answer);
         }

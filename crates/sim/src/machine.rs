@@ -233,7 +233,8 @@ impl NodeMachine {
         let mut settings = Settings::in_dir("/");
         settings.advertise = address(here);
         settings.log.segment_bytes = 128 << 10;
-        settings.snapshot.log_bytes = 24 << 10;
+        // As slow as the election timeouts allow: beats are most of what an idle cluster does.
+        settings.snapshot.log_bytes = 6 << 10;
         settings
     }
 }

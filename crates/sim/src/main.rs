@@ -8,6 +8,9 @@ use clap::Parser;
 use quorate_sim::many::{Summary, guarded, many};
 use quorate_sim::{Options, Outcome};
 
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs whole clusters in one thread, on virtual time, each from one seed.
 #[derive(Debug, Parser)]
 struct Args {

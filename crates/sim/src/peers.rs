@@ -21,8 +21,8 @@ use crate::fired::{Fault, Fired};
 use crate::net::{Deed, Machine, Net};
 use crate::tap::Tap;
 
-/// Snapshots of this many bytes count as large: a key takes 40 or so.
-const LARGE: u64 = 120_000;
+/// Snapshots of this many bytes count as large: they hold some thousands of keys, at about 40 bytes each.
+const LARGE: u64 = 100_000;
 /// How long a snapshot may take.
 const SNAPSHOT: Duration = Duration::from_secs(20);
 /// How long a node that is in no cluster yet is waited for.

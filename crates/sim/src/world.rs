@@ -45,6 +45,11 @@ const CLIENT_COUNT: usize = 4;
 const SHARDS: u32 = 3;
 /// A tick.
 const TICK: Duration = Duration::from_millis(4);
+/// Checks of 16 keys each that are asked at once to fill a cluster, how many others there are, and how often it is done: for
+/// each shard some thousands of keys, and then several times as much log as a snapshot of them has bytes.
+const FILL_CHECKS: usize = 50;
+const FILL_ROUTES: usize = 700;
+const FILL_ROUNDS: usize = 84;
 /// How long a cluster may take to be made, and to converge once all is healed.
 const PATIENCE: i64 = 60_000_000;
 
@@ -336,13 +341,16 @@ impl World {
             let _inside = self.clients.enter();
             tokio::spawn(async move {
                 let Some(client) = load.connect(seed).await else { return };
-                for round in 0..40 {
+                for round in 0..FILL_ROUNDS {
                     if stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let key = |i: usize| Asked { policy: TAGS, key: format!("{{p{}}}", round * 500 + i), cost: 1 };
-                    load.ask_many(&client, (0..500).map(key).collect(), Duration::from_secs(5)).await;
-                    if round == 16 {
+                    let limits = |route: usize| {
+                        let key = move |i: usize| format!("{{p{}}}/{i}", (round * FILL_CHECKS + route) % FILL_ROUTES);
+                        (0..16).map(|i| Asked { policy: TAGS, key: key(i), cost: 1 }).collect()
+                    };
+                    load.ask_many(&client, (0..FILL_CHECKS).map(limits).collect(), Duration::from_secs(5)).await;
+                    if (round + 1) * FILL_CHECKS == FILL_ROUTES {
                         first.store(true, Ordering::Relaxed);
                     }
                 }
@@ -496,7 +504,7 @@ impl World {
             let _inside = self.clients.enter();
             tokio::spawn(async move {
                 let Some(client) = load.connect(seed).await else { return };
-                let keys = (0..24).map(|i| Asked { policy: TAGS, key: format!("last {i}"), cost: 1 }).collect();
+                let keys = (0..24).map(|i| vec![Asked { policy: TAGS, key: format!("last {i}"), cost: 1 }]).collect();
                 load.ask_many(&client, keys, Duration::from_secs(20)).await;
                 done.store(true, Ordering::Relaxed);
             });
