@@ -28,6 +28,10 @@ bench *args:
 long:
     QUORATE_LONG=1 cargo test --release --package quorate-core -- --include-ignored
 
+# Whole clusters in one thread on virtual time: 500 seeds, or the story of the one named; see `just sim --help`.
+sim *args:
+    cargo run --profile sim --package quorate-sim --features planted -- {{args}}
+
 # Real processes killed again and again under load: the long form, with `QUORATE_SEED=N` another one.
 chaos:
     QUORATE_LONG=1 cargo test --release --package quorate-tests --test chaos -- --nocapture

@@ -119,6 +119,9 @@ impl Error {
     }
 
     pub(crate) fn charged(mut self, may_have_charged: bool) -> Self {
+        #[cfg(feature = "planted")]
+        let may_have_charged =
+            may_have_charged && !quorate_core::planted::is(quorate_core::planted::Planted::ErrorHidesCharge);
         self.0.may_have_charged = may_have_charged;
         self
     }

@@ -13,6 +13,9 @@ pub mod ids;
 mod installed;
 pub mod key;
 pub mod limit;
+#[cfg(feature = "planted")]
+#[doc(hidden)]
+pub mod planted;
 pub mod policy;
 pub mod policy_fields;
 pub mod policy_file;

@@ -237,6 +237,10 @@ impl Sessions {
         if !spans(session.lowest, frame.sequence) {
             return Admitted::Refused(Refusal::SessionSpan);
         }
+        #[cfg(feature = "planted")]
+        if crate::planted::is(crate::planted::Planted::RetryChargesAgain) {
+            return Admitted::Fresh;
+        }
         if session.find(frame.sequence).is_ok() { Admitted::Again } else { Admitted::Fresh }
     }
 

@@ -9,19 +9,38 @@ use tokio::time::Instant;
 /// What a right wall clock says when a world begins: microseconds since the Unix epoch.
 pub const EPOCH: i64 = 1_790_000_000_000_000;
 
+/// How long a node believes what it heard of another's clock.
+const REMEMBERED: i64 = quorate_node::caps::CLOCK_SAMPLE_LIFE.0 + 2_000_000;
+
 /// How wrong a machine's wall clock is, in microseconds. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub struct Error(Arc<AtomicI64>);
+pub struct Error(Arc<Wrong>);
+
+#[derive(Debug, Default)]
+struct Wrong {
+    us: AtomicI64,
+    /// When it was last wrong, in the world's time; 0 if it never was.
+    last: AtomicI64,
+}
 
 impl Error {
     /// From now on, that wrong.
-    pub fn set(&self, us: i64) {
-        self.0.store(us, Ordering::Relaxed);
+    pub fn set(&self, us: i64, now: i64) {
+        if self.get() != 0 || us != 0 {
+            self.0.last.store(now, Ordering::Relaxed);
+        }
+        self.0.us.store(us, Ordering::Relaxed);
     }
 
     /// How wrong.
     pub fn get(&self) -> i64 {
-        self.0.load(Ordering::Relaxed)
+        self.0.us.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is wrong, or was a moment ago, so that others may still believe it.
+    pub fn is_remembered(&self, now: i64) -> bool {
+        let last = self.0.last.load(Ordering::Relaxed);
+        self.get() != 0 || (last > 0 && now < last + REMEMBERED)
     }
 }
 

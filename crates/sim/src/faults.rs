@@ -42,6 +42,8 @@ pub struct Plan {
     pub lasts: i64,
     /// Whether there are many keys.
     pub large: bool,
+    /// Whether new leaders are struck at once.
+    pub ambush: bool,
     /// The longest pause between two faults, in microseconds.
     rest: i64,
     /// The weight of each kind of fault.
@@ -63,6 +65,7 @@ impl Plan {
         Plan {
             lasts: random.random_range(15_000_000..30_000_000),
             large: random.random_range(0..10) == 0,
+            ambush: random.random_range(0..4) == 0,
             rest: random.random_range(600_000..3_000_000),
             weights,
             restless: random.random_range(0..2) == 0,
@@ -120,6 +123,17 @@ impl Plan {
             _ => Action::ChangePolicy,
         }
     }
+}
+
+/// What a new leader is struck with: it is cut off, and others lose their power, for a moment only.
+pub fn ambush(leader: Machine, random: &mut SmallRng) -> Vec<Action> {
+    let others: Vec<Machine> = (1..NODES).map(|step| (leader + step) % NODES).collect();
+    let pairs = others.iter().flat_map(|other| [(leader, *other), (*other, leader)]).collect();
+    let struck = others[random.random_range(0..others.len())..].to_vec();
+    vec![
+        Action::Cut(pairs, random.random_range(1_000_000..4_000_000)),
+        Action::Kill(struck, random.random_range(20_000..300_000), true),
+    ]
 }
 
 /// Mostly one machine, sometimes more.

@@ -255,4 +255,3 @@ impl Load {
         self.history.end(op, outcome, self.now());
     }
 }
-

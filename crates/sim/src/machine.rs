@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
-use quorate_node::node::Node;
 use quorate_node::control::{ControlStore, MemoryControlStore};
 use quorate_node::disk::MemoryDisk;
 use quorate_node::disk::memory::Faults;
+use quorate_node::node::Node;
 use quorate_node::node::Parts;
 use quorate_node::random::SeededRandom;
 use quorate_node::settings::Settings;
@@ -171,11 +171,19 @@ impl NodeMachine {
     pub fn stop(&mut self, power: bool) {
         let Some(runtime) = self.running.take() else { return };
         self.shared.net.stop(self.here);
-        if power { self.disk.crash() } else { self.disk.kill() }
+        if power {
+            self.disk.crash()
+        } else {
+            self.disk.kill()
+        }
         self.shared.nodes.set(self.here, None);
         drop(runtime);
         (self.asleep, self.behind) = (false, Duration::ZERO);
-        self.shared.trace.line(format_args!("machine {} {}", self.here, if power { "loses its power" } else { "is killed" }));
+        self.shared.trace.line(format_args!(
+            "machine {} {}",
+            self.here,
+            if power { "loses its power" } else { "is killed" }
+        ));
     }
 
     /// Does nothing from now on, until it is woken.

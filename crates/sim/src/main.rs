@@ -25,6 +25,10 @@ struct Args {
     /// How many at a time
     #[arg(long, default_value_t = 2)]
     threads: usize,
+    /// Plant each fault, or the one of this name, and see in how many seeds it is found
+    #[cfg(feature = "planted")]
+    #[arg(long, value_name = "FAULT", num_args = 0..=1, default_missing_value = "all")]
+    planted: Option<String>,
     /// Also tell what the nodes log: a level, or directives
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
@@ -35,14 +39,44 @@ fn main() -> ExitCode {
     if let Some(level) = &args.log {
         tracing_subscriber::fmt().with_env_filter(level).without_time().with_writer(std::io::stderr).init();
     }
+    #[cfg(feature = "planted")]
+    if let Some(name) = &args.planted {
+        return planted(&args, name);
+    }
     match args.seed {
         Some(seed) => one(seed),
         None => all(&args),
     }
 }
 
+/// How many seeds a planted fault is given to be found in.
+#[cfg(feature = "planted")]
+const PLANTED_SEEDS: u64 = 300;
+
+#[cfg(feature = "planted")]
+fn planted(args: &Args, name: &str) -> ExitCode {
+    use quorate_core::planted::Planted;
+
+    let mut missed = Vec::new();
+    let chosen = Planted::ALL.into_iter().filter(|fault| name == "all" || format!("{fault:?}") == name);
+    for fault in chosen {
+        let first = Options { seed: args.seed.unwrap_or(args.from), planted: Some(fault), ..Options::default() };
+        let summary = many(&first, PLANTED_SEEDS, args.threads, true, |_| {});
+        match summary.failed.iter().min() {
+            Some((seed, wrongs)) => {
+                println!("{fault:?}: found in {} seeds: seed {seed}: {}", summary.seeds, wrongs.join("; "));
+            }
+            None => {
+                println!("WRONG {fault:?}: not found in {} seeds", summary.seeds);
+                missed.push(fault);
+            }
+        }
+    }
+    if missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
 fn one(seed: u64) -> ExitCode {
-    let outcome = guarded(&Options { seed, told: true });
+    let outcome = guarded(&Options { seed, told: true, ..Options::default() });
     for line in &outcome.story {
         println!("{line}");
     }
@@ -51,7 +85,8 @@ fn one(seed: u64) -> ExitCode {
 }
 
 fn all(args: &Args) -> ExitCode {
-    let summary = many(args.from, args.seeds, args.threads, false, |outcome| {
+    let first = Options { seed: args.from, ..Options::default() };
+    let summary = many(&first, args.seeds, args.threads, false, |outcome| {
         if !outcome.wrongs.is_empty() {
             tell(outcome);
         }

@@ -34,7 +34,8 @@ impl Summary {
     pub fn shortfalls(&self) -> Vec<String> {
         let mut shortfalls = Vec::new();
         if self.seeds > 0 && self.decisions / self.seeds < DECISIONS {
-            shortfalls.push(format!("a seed averages {} decisions; it should be {DECISIONS}", self.decisions / self.seeds));
+            shortfalls
+                .push(format!("a seed averages {} decisions; it should be {DECISIONS}", self.decisions / self.seeds));
         }
         let never = self.fired.all().into_iter().filter(|(_, times)| *times == 0);
         shortfalls.extend(never.map(|(fault, _)| format!("no seed ever met: {fault}")));
@@ -59,20 +60,20 @@ pub fn guarded(options: &Options) -> Outcome {
     })
 }
 
-/// Runs that many seeds. With `until_wrong`, no more are begun once one has failed.
+/// Runs that many seeds, from the first one's on. With `until_wrong`, no more are begun once one has failed.
 #[expect(clippy::disallowed_methods, reason = "each world has a thread to itself")]
-pub fn many(from: u64, count: u64, threads: usize, until_wrong: bool, told: impl Fn(&Outcome) + Sync) -> Summary {
-    let (next, stop) = (AtomicU64::new(from), AtomicBool::new(false));
+pub fn many(first: &Options, count: u64, threads: usize, until_wrong: bool, told: impl Fn(&Outcome) + Sync) -> Summary {
+    let (next, stop) = (AtomicU64::new(first.seed), AtomicBool::new(false));
     let summary = Mutex::new(Summary::default());
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= from + count || stop.load(Ordering::Relaxed) {
+                    if seed >= first.seed + count || stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let options = Options { seed, told: false };
+                    let options = Options { seed, ..first.clone() };
                     let mut outcome = guarded(&options);
                     if seed % AGAIN == 0 {
                         let again = guarded(&options);
@@ -103,4 +104,3 @@ impl Summary {
         }
     }
 }
-

@@ -231,8 +231,16 @@ impl State {
         let id = LaneId(self.next);
         self.next += 1;
         let ends = ((from, self.machines[from].boot), (to, self.machines[to].boot));
-        let lane =
-            Lane { from: ends.0, to: ends.1, queue: VecDeque::new(), last: 0, stuck: None, answers: false, twin: None, broken: None };
+        let lane = Lane {
+            from: ends.0,
+            to: ends.1,
+            queue: VecDeque::new(),
+            last: 0,
+            stuck: None,
+            answers: false,
+            twin: None,
+            broken: None,
+        };
         self.lanes.insert(id, lane);
         id
     }

@@ -21,8 +21,8 @@ use crate::fired::{Fault, Fired};
 use crate::net::{Deed, Machine, Net};
 use crate::tap::Tap;
 
-/// Snapshots of this many bytes count as large: they hold some thousands of keys, at about 40 bytes each.
-const LARGE: u64 = 100_000;
+/// Snapshots of so many keys count as large.
+const LARGE: u64 = 3_000;
 /// How long a snapshot may take.
 const SNAPSHOT: Duration = Duration::from_secs(20);
 /// How long a node that is in no cluster yet is waited for.
@@ -188,6 +188,7 @@ impl Transport for Links {
         };
         let SnapshotOut { group, vote, meta, length, blocks } = snapshot;
         let blocks: Vec<Bytes> = blocks.try_collect().await.map_err(|error| lost(error.to_string()))?;
+        let keys = self.peers.tap.seen().keys.get(&(group, self.peers.here)).copied().unwrap_or(0);
         let (from, fired) = (self.me, self.peers.fired.clone());
         let work = move |nodes: &Nodes| -> Work<Bytes> {
             let Some(handler) = nodes.handler(there) else {
@@ -199,7 +200,7 @@ impl Transport for Links {
                 let installed = installed.await;
                 if installed.is_ok() && group != GroupId::CONTROL {
                     fired.count(Fault::SnapshotInstalled);
-                    if length >= LARGE {
+                    if keys >= LARGE {
                         fired.count(Fault::LargeSnapshotInstalled);
                     }
                 }
@@ -261,9 +262,8 @@ impl Newcomers for Peers {
     }
 
     async fn assign(&self, address: &str, request: v1::AssignRequest) -> Result<(), String> {
-        let assign = |node: Arc<Node>| {
-            async move { node.assign(request).await.map_err(|error| error.to_string()) }.boxed()
-        };
+        let assign =
+            |node: Arc<Node>| async move { node.assign(request).await.map_err(|error| error.to_string()) }.boxed();
         self.newcomer(address, assign).await
     }
 }

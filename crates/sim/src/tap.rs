@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use quorate_core::{GroupId, NodeId};
-use quorate_node::node::Node;
 use quorate_node::log::Entry;
+use quorate_node::node::Node;
 use quorate_node::services::Cluster;
 
 use crate::check::{log_matching, one_leader};
@@ -62,12 +62,14 @@ pub struct Seen {
     pub digests: BTreeMap<(GroupId, u64), Vec<Sighting>>,
     /// Who sent appends in which term of which group.
     pub leaders: BTreeMap<(GroupId, u64), NodeId>,
+    /// Who began to lead since somebody looked.
+    pub elected: Vec<NodeId>,
     /// How far each machine's replica was applied when it was last seen.
     pub applied: BTreeMap<(GroupId, Machine), u64>,
     /// The group's leaders as each machine says, now.
     pub led: BTreeMap<(GroupId, Machine), (u64, u64)>,
-    /// Keys of the largest replica seen.
-    pub keys: u64,
+    /// How many keys each machine's replica had when it was last seen.
+    pub keys: BTreeMap<(GroupId, Machine), u64>,
 }
 
 /// Sees. Clones share it.
@@ -94,7 +96,10 @@ impl Tap {
         let Some((term, node)) = author(body) else { return };
         let found = one_leader::append(&mut self.seen(), group, term, node);
         match found {
-            Ok(true) => self.trace.line(format_args!("{node} leads group {group} in term {term}")),
+            Ok(true) => {
+                self.trace.line(format_args!("{node} leads group {group} in term {term}"));
+                self.seen().elected.push(node);
+            }
             Ok(false) => {}
             Err(what) => self.trace.wrong("one leader a term", what),
         }
@@ -112,7 +117,12 @@ impl Tap {
                 let applied = replica.applied_index;
                 self.state(machine, group, &replica);
                 let log = log.group(group);
-                self.compaction(&mut covered, group, replica.snapshot_index, log.marks().purged.map_or(0, |p| p.index.0));
+                self.compaction(
+                    &mut covered,
+                    group,
+                    replica.snapshot_index,
+                    log.marks().purged.map_or(0, |p| p.index.0),
+                );
                 let from = cursors.get(&group).copied().unwrap_or(0);
                 if applied < from {
                     continue;
@@ -139,7 +149,7 @@ impl Tap {
 
     fn state(&self, machine: Machine, group: GroupId, replica: &quorate_proto::v1::ReplicaStatus) {
         let mut seen = self.seen();
-        seen.keys = seen.keys.max(replica.keys);
+        seen.keys.insert((group, machine), replica.keys);
         seen.led.insert((group, machine), (replica.term, replica.leader));
         let before = seen.applied.insert((group, machine), replica.applied_index);
         if group == GroupId::CONTROL || before == Some(replica.applied_index) || replica.applied_index == 0 {

@@ -180,9 +180,8 @@ impl Wire for SimWire {
             let (node_ear, arriving) = Ear::new();
             let broken = node_ear.clone();
             wire.net.on_break(connection.there, Box::new(move || broken.close()));
-            let answers = |node: Arc<Node>| {
-                Ok(Frames::new(Arc::clone(node.ingress()), UnboundedReceiverStream::new(arriving)))
-            };
+            let answers =
+                |node: Arc<Node>| Ok(Frames::new(Arc::clone(node.ingress()), UnboundedReceiverStream::new(arriving)));
             wire.begin(&connection, answers).await?;
             let (net, there) = (wire.net.clone(), connection.there);
             tokio::spawn(async move {

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use quorate_core::GroupId;
@@ -24,7 +24,7 @@ use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
 use crate::check;
-use crate::faults::{Action, Plan};
+use crate::faults::{self, Action, Plan};
 use crate::fired::{Fault, Fired};
 use crate::history::{self, Asked, History, Op};
 use crate::load::{self, Load, TAGS};
@@ -60,6 +60,9 @@ pub struct Options {
     pub seed: u64,
     /// Whether the story is kept.
     pub told: bool,
+    /// A fault that is planted.
+    #[cfg(feature = "planted")]
+    pub planted: Option<quorate_core::planted::Planted>,
 }
 
 /// What came of it.
@@ -103,10 +106,14 @@ pub struct World {
 /// Runs a world from its seed.
 pub fn run(options: &Options) -> Outcome {
     quorate_node::raft::runtime::seed_thread(Some(options.seed ^ 0x7a5e_ed00));
+    #[cfg(feature = "planted")]
+    quorate_core::planted::plant(options.planted);
     let mut world = World::new(options);
     world.live();
     let outcome = world.outcome(options.seed);
     drop(world);
+    #[cfg(feature = "planted")]
+    quorate_core::planted::plant(None);
     quorate_node::raft::runtime::seed_thread(None);
     outcome
 }
@@ -169,6 +176,13 @@ impl World {
                 next = self.now + self.plan.pause(&mut self.random);
             }
             self.tick();
+            let elected = std::mem::take(&mut self.shared.tap.seen().elected);
+            for leader in elected {
+                if self.plan.ambush && self.random.random_range(0..3) == 0 {
+                    let actions = faults::ambush(leader.0 as usize - 1, &mut self.random);
+                    actions.into_iter().for_each(|action| self.act(action));
+                }
+            }
         }
         self.heal();
         if self.shared.trace.is_wrong() {
@@ -278,8 +292,12 @@ impl World {
         }
         let Some(node) = self.shared.nodes.get(0) else { return false };
         let nodes = (0..NODES).map(address).collect();
-        let request =
-            v1::ClusterInitRequest { nodes, shards: SHARDS, replicas: NODES as u32, ..v1::ClusterInitRequest::default() };
+        let request = v1::ClusterInitRequest {
+            nodes,
+            shards: SHARDS,
+            replicas: NODES as u32,
+            ..v1::ClusterInitRequest::default()
+        };
         let made: Arc<AtomicBool> = Arc::default();
         let done = Arc::clone(&made);
         self.machines[0].spawn(async move {
@@ -335,39 +353,42 @@ impl World {
     /// Many keys, so that snapshots are large; and while one machine is down for long, more than its log holds.
     fn fill(&mut self) {
         let (load, seed) = (self.client(CLIENT_COUNT), self.random.random());
-        let began: Arc<AtomicBool> = Arc::default();
-        let (first, stop) = (Arc::clone(&began), Arc::clone(&self.stop));
+        let done: Arc<AtomicUsize> = Arc::default();
+        let rounds = Arc::clone(&done);
         {
             let _inside = self.clients.enter();
             tokio::spawn(async move {
                 let Some(client) = load.connect(seed).await else { return };
                 for round in 0..FILL_ROUNDS {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
                     let limits = |route: usize| {
                         let key = move |i: usize| format!("{{p{}}}/{i}", (round * FILL_CHECKS + route) % FILL_ROUTES);
                         (0..16).map(|i| Asked { policy: TAGS, key: key(i), cost: 1 }).collect()
                     };
                     load.ask_many(&client, (0..FILL_CHECKS).map(limits).collect(), Duration::from_secs(5)).await;
-                    if (round + 1) * FILL_CHECKS == FILL_ROUTES {
-                        first.store(true, Ordering::Relaxed);
-                    }
+                    rounds.store(round + 1, Ordering::Relaxed);
+                    // So slowly that the log is looked at again and again meanwhile.
+                    tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             });
         }
-        self.until(PATIENCE / 2, |_| began.load(Ordering::Relaxed));
+        self.until(PATIENCE, |_| done.load(Ordering::Relaxed) * FILL_CHECKS >= FILL_ROUTES);
         let victim = self.random.random_range(0..NODES);
         self.machines[victim].stop(false);
-        let down = self.random.random_range(8_000_000..14_000_000);
-        self.later(down, Action::Start(victim));
+        self.until(PATIENCE, |_| done.load(Ordering::Relaxed) == FILL_ROUNDS);
+        // Two more looks at the log, so that it is purged.
+        let purged = self.now + 2_500_000;
+        self.until(PATIENCE, |world| world.now > purged);
+        self.machines[victim].start(NodeMachine::settings(victim));
     }
 
     fn strike(&mut self) {
         let mut drawn = self.plan.strike(&mut self.random);
-        // Of the wall clocks only a minority is ever wrong.
-        if matches!(drawn, Action::Step(..)) && self.machines.iter().any(|machine| machine.clock.get() != 0) {
-            drawn = Action::ChangePolicy;
+        // Of the wall clocks only a minority is ever wrong; one that was put right counts until nobody remembers it.
+        if let Action::Step(here, ..) = drawn {
+            let others = self.machines.iter().enumerate().filter(|(other, _)| *other != here);
+            if others.into_iter().any(|(_, machine)| machine.clock.is_remembered(self.now)) {
+                drawn = Action::ChangePolicy;
+            }
         }
         self.act(drawn);
     }
@@ -427,12 +448,12 @@ impl World {
             Action::Step(here, us, span) => {
                 fired.count(Fault::ClockStepped);
                 trace.line(format_args!("the clock of machine {here} steps by {us} us"));
-                self.machines[here].clock.set(us);
+                self.machines[here].clock.set(us, self.now);
                 self.later(span, Action::Right(here));
             }
             Action::Right(here) => {
                 trace.line(format_args!("the clock of machine {here} is right again"));
-                self.machines[here].clock.set(0);
+                self.machines[here].clock.set(0, self.now);
             }
             Action::Weather(weather, span) => {
                 trace.line(format_args!("the network is now {weather:?}"));
@@ -476,7 +497,7 @@ impl World {
         self.shared.net.set_weather(Weather::FAIR);
         for here in 0..NODES {
             let machine = &mut self.machines[here];
-            machine.clock.set(0);
+            machine.clock.set(0, self.now);
             machine.wake();
             machine.set_latency(Duration::from_micros(200), Duration::from_millis(3));
             if !machine.is_up() {

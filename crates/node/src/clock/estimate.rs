@@ -139,11 +139,24 @@ impl Estimator {
             let most = offsets[all / 2];
             self.estimate.doubt = Span(most.saturating_sub(least));
             self.settled |= self.estimate.doubt <= caps::CLOCK_DOUBT;
+            #[cfg(feature = "planted")]
+            self.planted(own.0.saturating_sub(now.0));
             let previous = if self.settled { self.estimate.offset } else { self.stamped };
             self.estimate.offset = previous.clamp(least, most);
             self.estimate.trusted = true;
         }
+        #[cfg(feature = "planted")]
+        if quorate_core::planted::is(quorate_core::planted::Planted::OwnClock) {
+            self.estimate.offset = own.0.saturating_sub(now.0);
+        }
         self.estimate
+    }
+
+    #[cfg(feature = "planted")]
+    fn planted(&mut self, own: i64) {
+        if quorate_core::planted::is(quorate_core::planted::Planted::FreshClockTrusted) && !self.settled {
+            self.stamped = own;
+        }
     }
 }
 

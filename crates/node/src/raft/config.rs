@@ -38,5 +38,10 @@ pub fn config(cluster: &str, settings: &RaftSettings) -> Result<Arc<Config>, Str
         purge_batch_size: caps::PURGE_BATCH,
         ..Config::default()
     };
+    #[cfg(feature = "planted")]
+    let config = Config {
+        enable_leader_restore: Some(quorate_core::planted::is(quorate_core::planted::Planted::LeaderRestored)),
+        ..config
+    };
     config.validate().map(Arc::new).map_err(|error| format!("the raft timings do not fit each other: {error}"))
 }

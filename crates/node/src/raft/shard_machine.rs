@@ -73,6 +73,8 @@ pub struct ShardMachine {
     shard: SharedShard,
     files: SnapshotFiles,
     covered: SnapshotMeta,
+    #[cfg(feature = "planted")]
+    opened: tokio::time::Instant,
 }
 
 impl ShardMachine {
@@ -89,7 +91,13 @@ impl ShardMachine {
         if shard.id() != id {
             return Err(io::Error::other(format!("the snapshot is of {} where {id} should be", shard.id())));
         }
-        Ok(ShardMachine { shard: SharedShard::new(shard, covered.last_log_id), files, covered })
+        Ok(ShardMachine {
+            shard: SharedShard::new(shard, covered.last_log_id),
+            files,
+            covered,
+            #[cfg(feature = "planted")]
+            opened: tokio::time::Instant::now(),
+        })
     }
 
     /// How far it was applied.
@@ -100,6 +108,14 @@ impl ShardMachine {
     /// The state, for those who look.
     pub fn shard(&self) -> SharedShard {
         self.shard.clone()
+    }
+
+    #[cfg(feature = "planted")]
+    fn planted_clock(&self, mut batch: Batch) -> Batch {
+        if quorate_core::planted::is(quorate_core::planted::Planted::ApplyReadsClock) {
+            batch.stamp.0 += self.opened.elapsed().as_micros() as i64 % 50_000;
+        }
+        batch
     }
 
     /// Goes past an entry that is nothing to the shard.
@@ -113,6 +129,8 @@ impl ShardMachine {
         let batch = Batch::decode(bytes).map_err(|error| {
             io::Error::new(io::ErrorKind::InvalidData, format!("the committed batch {id} cannot be applied: {error}"))
         })?;
+        #[cfg(feature = "planted")]
+        let batch = self.planted_clock(batch);
         let (term, index) = (Term(id.committed_leader_id().term), Index(id.index()));
         let mut state = self.shard.lock();
         state.applied = index;

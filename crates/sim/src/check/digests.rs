@@ -19,7 +19,10 @@ pub fn check(seen: &Seen, logs: &Logs, secrets: &Secrets) -> Found {
             let sightings = seen.digests.get(&(GroupId::from(*shard), *index)).into_iter().flatten();
             for sighting in sightings {
                 if sighting.digest != digest {
-                    return Err(format!("machine {} is not what the log makes of {shard} at {index}", sighting.machine));
+                    return Err(format!(
+                        "machine {} is not what the log makes of {shard} at {index}",
+                        sighting.machine
+                    ));
                 }
             }
         }

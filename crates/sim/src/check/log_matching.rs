@@ -6,13 +6,7 @@ use crate::net::Machine;
 use crate::tap::{Applied, Seen};
 
 /// A machine applied an entry; whether it is the first to.
-pub fn applied(
-    seen: &mut Seen,
-    machine: Machine,
-    group: GroupId,
-    index: u64,
-    entry: Applied,
-) -> Result<bool, String> {
+pub fn applied(seen: &mut Seen, machine: Machine, group: GroupId, index: u64, entry: Applied) -> Result<bool, String> {
     let log = seen.logs.entry(group).or_default();
     let Some(first) = log.get(&index) else {
         log.insert(index, entry);

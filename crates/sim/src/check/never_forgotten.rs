@@ -19,7 +19,10 @@ pub fn check(ops: &[Op], logs: &Logs, replays: &BTreeMap<ShardId, Replay>) -> Fo
             return Err(format!("call {number} was answered from {receipt:?}, and there is no such entry"));
         };
         if entry.term != receipt.term.0 {
-            return Err(format!("call {number} was answered from {receipt:?}, and that entry is of term {}", entry.term));
+            return Err(format!(
+                "call {number} was answered from {receipt:?}, and that entry is of term {}",
+                entry.term
+            ));
         }
         let executed = replays.get(&receipt.shard).and_then(|replay| replay.executed.get(&receipt.position()));
         let is_it = match (&op.call, executed) {
@@ -29,7 +32,10 @@ pub fn check(ops: &[Op], logs: &Logs, replays: &BTreeMap<ShardId, Replay>) -> Fo
             _ => false,
         };
         if !is_it {
-            return Err(format!("call {number}, {:?}, was answered from {receipt:?}, and there stands {executed:?}", op.call));
+            return Err(format!(
+                "call {number}, {:?}, was answered from {receipt:?}, and there stands {executed:?}",
+                op.call
+            ));
         }
     }
     Ok(())

@@ -11,8 +11,8 @@ use quorate_core::{
 };
 use quorate_law::{self as law, Limiter, Rule, Time};
 
-use super::replay::Replay;
 use super::Found;
+use super::replay::Replay;
 use crate::history::{Op, Outcome, Told, Verdict};
 
 /// Executes all logs, and holds the answers against them.
@@ -172,7 +172,9 @@ impl Model {
         }
         let old = std::mem::replace(&mut self.set, set.clone());
         for policy in &set.policies {
-            let Some(before) = old.get(policy.id).filter(|before| before.algorithm != policy.algorithm) else { continue };
+            let Some(before) = old.get(policy.id).filter(|before| before.algorithm != policy.algorithm) else {
+                continue;
+            };
             if !same_course(&before.algorithm, &policy.algorithm) {
                 *self.courses.entry(policy.id).or_default() += 1;
             }
@@ -184,14 +186,7 @@ impl Model {
         self.keys.retain(|(id, _), _| set.get(*id).is_some());
     }
 
-    fn check(
-        &mut self,
-        at: Position,
-        now: Time,
-        check: &Check,
-        ttl: Option<Span>,
-        verdict: Option<&Verdict>,
-    ) -> Found {
+    fn check(&mut self, at: Position, now: Time, check: &Check, ttl: Option<Span>, verdict: Option<&Verdict>) -> Found {
         let late = check.max_delay.map(|span| Time::from(span.0));
         let known = check.limits.iter().all(|limit| self.policy(limit.policy).is_some());
         if !known {
@@ -200,7 +195,9 @@ impl Model {
         let set = self.set.clone();
         let mut rulings = Vec::new();
         for limit in &check.limits {
-            let (Some(policy), Some(key)) = (set.get(limit.policy), self.key(limit.policy, limit.key, now)) else { continue };
+            let (Some(policy), Some(key)) = (set.get(limit.policy), self.key(limit.policy, limit.key, now)) else {
+                continue;
+            };
             let granted = key.law.grants(limit.cost.get(), late);
             let delay = key.law.delay(limit.cost.get()).and_then(|delay| i64::try_from(delay).ok());
             rulings.push(Ruling { policy, key: limit.key, cost: limit.cost, granted, delay });
@@ -218,8 +215,7 @@ impl Model {
                 continue;
             }
             let place = (ruling.policy.id, ruling.key);
-            let charges =
-                allowed && ruling.granted && !check.peek && (ruling.cost > Cost::ZERO || ttl.is_some());
+            let charges = allowed && ruling.granted && !check.peek && (ruling.cost > Cost::ZERO || ttl.is_some());
             if charges {
                 self.events += 1;
                 let expires = ttl.map(|ttl| now + Time::from(ttl.0));

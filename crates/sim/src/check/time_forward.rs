@@ -31,7 +31,10 @@ pub fn check(ops: &[Op], logs: &Logs, clocks_were_right: bool) -> Found {
         let (Outcome::Decided(verdict), Some(answered)) = (&op.outcome, op.answered) else { continue };
         let at = verdict.receipt.stamp.0 - EPOCH;
         if at < op.asked - late || at > answered + SLACK {
-            return Err(format!("call {number} was asked at {}, answered at {answered}, and decided at {at}", op.asked));
+            return Err(format!(
+                "call {number} was asked at {}, answered at {answered}, and decided at {at}",
+                op.asked
+            ));
         }
     }
     Ok(())

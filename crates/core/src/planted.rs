@@ -1,0 +1,66 @@
+//! Faults that are planted on purpose, to see that the simulator finds them. Built only with the feature `planted`, and at
+//! work only on a thread that asked for one.
+
+use std::cell::Cell;
+
+thread_local! {
+    static PLANTED: Cell<Option<Planted>> = const { Cell::new(None) };
+}
+
+/// A fault.
+///
+/// ```
+/// use quorate_core::planted::{Planted, is, plant};
+/// plant(Some(Planted::VoteNotSynced));
+/// assert!(is(Planted::VoteNotSynced) && !is(Planted::AnswerBeforeSync));
+/// plant(None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// A replica adds what its own clock says to a batch's stamp.
+    ApplyReadsClock,
+    /// An append is acknowledged before it is on disk.
+    AnswerBeforeSync,
+    /// A vote is given before it is on disk; only entries are synced.
+    VoteNotSynced,
+    /// A snapshot leaves out a key.
+    SnapshotDropsKey,
+    /// A frame that was decided is decided again when it is sent again.
+    RetryChargesAgain,
+    /// A node that restarts goes on leading the terms that it led.
+    LeaderRestored,
+    /// A leader stamps by its own wall clock instead of the majority's.
+    OwnClock,
+    /// The client says that nothing was charged where it cannot know.
+    ErrorHidesCharge,
+    /// A policy set that Raft refused within a term is not proposed again.
+    PoliciesGivenUp,
+    /// A node that starts trusts its own wall clock where clocks disagree.
+    FreshClockTrusted,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 10] = [
+        Planted::ApplyReadsClock,
+        Planted::AnswerBeforeSync,
+        Planted::VoteNotSynced,
+        Planted::SnapshotDropsKey,
+        Planted::RetryChargesAgain,
+        Planted::LeaderRestored,
+        Planted::OwnClock,
+        Planted::ErrorHidesCharge,
+        Planted::PoliciesGivenUp,
+        Planted::FreshClockTrusted,
+    ];
+}
+
+/// From now on that one is at work on this thread, or none.
+pub fn plant(planted: Option<Planted>) {
+    PLANTED.set(planted);
+}
+
+/// Whether that one is at work on this thread.
+pub fn is(planted: Planted) -> bool {
+    PLANTED.get() == Some(planted)
+}
