@@ -21,7 +21,7 @@ pub enum Planted {
     ApplyReadsClock,
     /// An append is acknowledged before it is on disk.
     AnswerBeforeSync,
-    /// A vote is given before it is on disk; only entries are synced.
+    /// A vote is given before it is on disk; it gets there with the next entries.
     VoteNotSynced,
     /// A snapshot leaves out a key.
     SnapshotDropsKey,

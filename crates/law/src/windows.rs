@@ -184,6 +184,6 @@ impl SlidingCounter {
         }
         let estimate = old.estimate().ceil().to_integer();
         assert!(estimate >= BigInt::zero());
-        self.curr = estimate.try_into().unwrap();
+        self.curr = estimate.try_into().expect("an estimate is a count");
     }
 }

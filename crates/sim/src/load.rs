@@ -94,7 +94,7 @@ impl Load {
 
     async fn ask_until(&self, client: &Client, until: Instant, random: &mut SmallRng) {
         let room = Arc::new(tokio::sync::Semaphore::new(UNDER_WAY));
-        let charges: Arc<Mutex<Vec<(Charge, Vec<Asked>)>>> = Arc::default();
+        let charges: Arc<Mutex<Vec<Charge>>> = Arc::default();
         let mut calls = tokio::task::JoinSet::new();
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(random.random_range(10..180))).await;
@@ -125,7 +125,7 @@ impl Load {
         format!("{route}/{}-{:x}", self.number, random.random::<u64>())
     }
 
-    async fn one(&self, client: &Client, charges: &Mutex<Vec<(Charge, Vec<Asked>)>>, random: &mut SmallRng) {
+    async fn one(&self, client: &Client, charges: &Mutex<Vec<Charge>>, random: &mut SmallRng) {
         let deadline = Duration::from_millis(random.random_range(300..4_000));
         let first = Self::limit(random);
         match random.random_range(0..100) {
@@ -153,7 +153,7 @@ impl Load {
                     let count = charges.len();
                     (count > 0).then(|| charges.swap_remove(random.random_range(0..count)))
                 };
-                let Some((charge, _)) = charge else { return };
+                let Some(charge) = charge else { return };
                 let op = self.history.begin(self.number, Call::Refund, None, self.now());
                 let outcome = match client.refund(charge).deadline(deadline).await {
                     Ok(changed) => Outcome::Undone(changed),
@@ -187,12 +187,12 @@ impl Load {
     async fn check(
         &self,
         client: &Client,
-        charges: &Mutex<Vec<(Charge, Vec<Asked>)>>,
+        charges: &Mutex<Vec<Charge>>,
         limits: Vec<Asked>,
         tag: Option<String>,
         deadline: Duration,
     ) {
-        let mut asked = limits.clone();
+        let mut asked = limits;
         asked.extend(tag.iter().map(|key| Asked { policy: TAGS, key: key.clone(), cost: 1 }));
         let op = self.history.begin(self.number, Call::Check(asked.clone()), tag, self.now());
         let named = asked.iter().map(|one| limit(one.policy, one.key.as_str()).cost(one.cost));
@@ -201,7 +201,7 @@ impl Load {
             && decision.receipt.index.0 % 3 == 0
             && let Some(charge) = decision.take_charge()
         {
-            charges.lock().unwrap_or_else(PoisonError::into_inner).push((charge, limits));
+            charges.lock().unwrap_or_else(PoisonError::into_inner).push(charge);
         }
         self.end(op, answer);
     }

@@ -76,7 +76,9 @@ fn planted(args: &Args, name: &str) -> ExitCode {
 }
 
 fn one(seed: u64) -> ExitCode {
-    let outcome = guarded(&Options { seed, told: true, ..Options::default() });
+    let mut options = Options { seed, ..Options::default() };
+    options.told = true;
+    let outcome = guarded(&options);
     for line in &outcome.story {
         println!("{line}");
     }

@@ -61,7 +61,6 @@ pub fn guarded(options: &Options) -> Outcome {
 }
 
 /// Runs that many seeds, from the first one's on. With `until_wrong`, no more are begun once one has failed.
-#[expect(clippy::disallowed_methods, reason = "each world has a thread to itself")]
 pub fn many(first: &Options, count: u64, threads: usize, until_wrong: bool, told: impl Fn(&Outcome) + Sync) -> Summary {
     let (next, stop) = (AtomicU64::new(first.seed), AtomicBool::new(false));
     let summary = Mutex::new(Summary::default());

@@ -373,7 +373,7 @@ impl State {
                 broken.insert(*id);
                 continue;
             }
-            if !lane.queue.front().is_some_and(|(due, _)| *due <= now) {
+            if lane.queue.front().is_none_or(|(due, _)| *due > now) {
                 continue;
             }
             if cuts.contains_key(&(from, to)) {

@@ -437,6 +437,11 @@ impl World {
                 for (from, to) in &pairs {
                     self.shared.net.cut(*from, *to);
                 }
+                if self.random.random_range(0..3) == 0 {
+                    // What the others agree on meanwhile arrives the moment that it is healed.
+                    let before = self.random.random_range(50_000..400_000);
+                    self.later((span - before).max(0), Action::ChangePolicy);
+                }
                 self.later(span, Action::Heal(pairs));
             }
             Action::Heal(pairs) => {

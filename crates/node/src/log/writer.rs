@@ -186,18 +186,17 @@ impl Writer {
 
     /// Writes and syncs the batch, then tells everyone.
     pub(super) async fn flush(&mut self) -> Result<(), LogError> {
+        #[cfg(feature = "planted")]
+        if self.only_votes_wait() {
+            // They go to disk with the next entries.
+            self.settle();
+            return Ok(());
+        }
         if !self.batch.bytes.is_empty() {
             let bytes = std::mem::take(&mut self.batch.bytes);
             let (file, at) = (self.head.file.clone(), u64::from(self.head.end));
-            #[cfg(feature = "planted")]
-            let unsynced =
-                self.batch.entries == 0 && quorate_core::planted::is(quorate_core::planted::Planted::VoteNotSynced);
             let written = self.shared.disk.run(move |_| {
                 file.write_at(at, &bytes)?;
-                #[cfg(feature = "planted")]
-                if unsynced {
-                    return Ok(bytes);
-                }
                 file.sync()?;
                 Ok(bytes)
             });
@@ -214,6 +213,12 @@ impl Writer {
         }
         self.settle();
         Ok(())
+    }
+
+    #[cfg(feature = "planted")]
+    fn only_votes_wait(&self) -> bool {
+        let room = u64::from(self.head.end) + (64 << 10) < self.head.size;
+        quorate_core::planted::is(quorate_core::planted::Planted::VoteNotSynced) && self.batch.entries == 0 && room
     }
 
     /// The batch is durable: entries are where they are, votes are known, callbacks are called.

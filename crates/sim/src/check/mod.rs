@@ -91,15 +91,14 @@ fn logs(seen: &Seen) -> Result<Logs, String> {
     for (group, entries) in &seen.logs {
         let Some(shard) = GroupId::shard(*group) else { continue };
         let log = logs.entry(shard).or_default();
-        let mut next = *entries.keys().next().unwrap_or(&0);
-        if next > 1 {
-            return Err(format!("nobody saw the first entries of {shard}; the first seen is {next}"));
+        let first = *entries.keys().next().unwrap_or(&0);
+        if first > 1 {
+            return Err(format!("nobody saw the first entries of {shard}; the first seen is {first}"));
         }
-        for (index, applied) in entries {
+        for (next, (index, applied)) in (first..).zip(entries) {
             if *index != next {
                 return Err(format!("entry {next} of {shard} was applied nowhere, and {index} was"));
             }
-            next += 1;
             let is_batch = applied.kind == EntryKind::Proposal as u8;
             let batch = is_batch.then(|| Batch::decode(&applied.payload)).transpose();
             let batch = batch.map_err(|error| format!("entry {index} of {shard} cannot be read: {error}"))?;

@@ -1,0 +1,24 @@
+//! A few seeds, and one of them twice. The long form is `just sim`.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use quorate_sim::{Options, Outcome, run};
+
+fn seed(seed: u64, told: bool) -> Outcome {
+    let outcome = run(&Options { seed, told, ..Options::default() });
+    assert_eq!(outcome.wrongs, Vec::<String>::new(), "seed {seed}; its story: just sim {seed}");
+    assert!(outcome.decisions > 200, "seed {seed} says little: {} decisions", outcome.decisions);
+    outcome
+}
+
+#[test]
+fn the_same_seed_is_the_same_story() {
+    let (first, second) = (seed(1, true), seed(1, true));
+    assert_eq!(first.story, second.story);
+    assert_eq!(first.hash, second.hash);
+}
+
+#[test]
+fn other_seeds_are_other_stories() {
+    assert_ne!(seed(2, false).hash, seed(3, false).hash);
+}
