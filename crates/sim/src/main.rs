@@ -76,9 +76,7 @@ fn planted(args: &Args, name: &str) -> ExitCode {
 }
 
 fn one(seed: u64) -> ExitCode {
-    let mut options = Options { seed, ..Options::default() };
-    options.told = true;
-    let outcome = guarded(&options);
+    let outcome = guarded(&Options::told(seed));
     for line in &outcome.story {
         println!("{line}");
     }

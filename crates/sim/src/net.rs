@@ -43,7 +43,7 @@ pub struct Weather {
 
 impl Weather {
     /// Nothing goes wrong.
-    pub const FAIR: Weather = Weather { least: 100, most: 1_500, loss: 0, twice: 0, delays: 0, late: 0 };
+    pub const FAIR: Weather = Weather { least: 100, most: 12_000, loss: 0, twice: 0, delays: 0, late: 0 };
 }
 
 /// One direction of a connection. 0 is none.

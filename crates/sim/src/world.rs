@@ -44,7 +44,7 @@ const CLIENT_COUNT: usize = 4;
 /// Shards of the cluster.
 const SHARDS: u32 = 3;
 /// A tick.
-const TICK: Duration = Duration::from_millis(4);
+const TICK: Duration = Duration::from_millis(8);
 /// Checks of 16 keys each that are asked at once to fill a cluster, how many others there are, and how often it is done: for
 /// each shard some thousands of keys, and then several times as much log as a snapshot of them has bytes.
 const FILL_CHECKS: usize = 50;
@@ -63,6 +63,15 @@ pub struct Options {
     /// A fault that is planted.
     #[cfg(feature = "planted")]
     pub planted: Option<quorate_core::planted::Planted>,
+}
+
+impl Options {
+    /// That seed, and its story.
+    pub fn told(seed: u64) -> Options {
+        let mut options = Options { seed, ..Options::default() };
+        options.told = true;
+        options
+    }
 }
 
 /// What came of it.
