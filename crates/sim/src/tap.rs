@@ -97,7 +97,7 @@ impl Tap {
         let found = one_leader::append(&mut self.seen(), group, term, node);
         match found {
             Ok(true) => {
-                self.trace.line(format_args!("{node} leads group {group} in term {term}"));
+                self.trace.line(format_args!("{node} leads {group} in term {term}"));
                 self.seen().elected.push(node);
             }
             Ok(false) => {}
@@ -165,7 +165,7 @@ impl Tap {
         let found = log_matching::applied(&mut self.seen(), machine, group, index, applied);
         match found {
             Ok(true) => {
-                self.trace.line(format_args!("group {group}: entry {index} of term {term} is applied, {bytes} bytes"));
+                self.trace.line(format_args!("{group}: entry {index} of term {term} is applied, {bytes} bytes"));
             }
             Ok(false) => {}
             Err(what) => self.trace.wrong("log matching", what),

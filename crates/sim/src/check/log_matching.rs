@@ -16,7 +16,7 @@ pub fn applied(seen: &mut Seen, machine: Machine, group: GroupId, index: u64, en
         return Ok(false);
     }
     Err(format!(
-        "machine {machine} applied another entry {index} of group {group}: one of term {}, where one of term {} was",
+        "machine {machine} applied another entry {index} of {group}: one of term {}, where one of term {} was",
         entry.term, first.term
     ))
 }

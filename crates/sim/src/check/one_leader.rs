@@ -9,7 +9,7 @@ pub fn append(seen: &mut Seen, group: GroupId, term: u64, node: NodeId) -> Resul
     match seen.leaders.insert((group, term), node) {
         None => Ok(true),
         Some(before) if before == node => Ok(false),
-        Some(before) => Err(format!("both {before} and {node} lead group {group} in term {term}")),
+        Some(before) => Err(format!("both {before} and {node} lead {group} in term {term}")),
     }
 }
 
@@ -24,6 +24,6 @@ mod tests {
         assert_eq!(append(&mut seen, GroupId(1), 4, NodeId(1)), Ok(false));
         assert_eq!(append(&mut seen, GroupId(2), 4, NodeId(2)), Ok(true));
         let found = append(&mut seen, GroupId(1), 4, NodeId(3)).map(|_| ());
-        assert_eq!(found.unwrap_err(), "both n1 and n3 lead group 1 in term 4");
+        assert_eq!(found.unwrap_err(), "both n1 and n3 lead g1 in term 4");
     }
 }
