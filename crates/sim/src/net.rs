@@ -218,6 +218,15 @@ impl Net {
         sent
     }
 
+    /// Drops everything that is under way.
+    pub fn clear(&self) {
+        let (lanes, stray, limbo) = {
+            let state = &mut *self.lock();
+            (std::mem::take(&mut state.lanes), std::mem::take(&mut state.stray), std::mem::take(&mut state.limbo))
+        };
+        drop((lanes, stray, limbo));
+    }
+
     /// Lets time pass, and gives back what has arrived by then, in order.
     pub fn pass(&self, now: i64) -> Vec<(Machine, Deed)> {
         let (arrived, dropped) = self.lock().pass(now);

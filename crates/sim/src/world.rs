@@ -120,7 +120,7 @@ pub fn run(options: &Options) -> Outcome {
     let mut world = World::new(options);
     world.live();
     let outcome = world.outcome(options.seed);
-    drop(world);
+    world.end();
     #[cfg(feature = "planted")]
     quorate_core::planted::plant(None);
     quorate_node::raft::runtime::seed_thread(None);
@@ -200,6 +200,16 @@ impl World {
         self.converge();
         let seen = self.shared.tap.seen();
         check::all(&self.shared.trace, &self.shared.fired, &self.history.ops(), &seen, self.secrets());
+    }
+
+    /// Takes the world apart: what is on the network holds on to the network.
+    fn end(mut self) {
+        for machine in &mut self.machines {
+            machine.stop(false);
+        }
+        self.shared.net.stop(CLIENTS);
+        drop(self.clients);
+        self.shared.net.clear();
     }
 
     fn outcome(&self, seed: u64) -> Outcome {
