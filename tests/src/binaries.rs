@@ -10,10 +10,19 @@ use std::sync::OnceLock;
 /// # Panics
 ///
 /// When it does not build: there is nothing to test then.
-pub fn binary(name: &str) -> PathBuf {
+fn binary(name: &str) -> PathBuf {
     static BUILT: OnceLock<BTreeMap<String, PathBuf>> = OnceLock::new();
     let built = BUILT.get_or_init(build);
     built.get(name).unwrap_or_else(|| panic!("cargo built no program `{name}`")).clone()
+}
+
+/// The program of that name, to be run with what the test says alone: the surroundings' settings are not its own.
+pub fn command(name: &str) -> Command {
+    let mut command = Command::new(binary(name));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("QUORATE_")) {
+        command.env_remove(name);
+    }
+    command
 }
 
 fn build() -> BTreeMap<String, PathBuf> {

@@ -3,11 +3,11 @@
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 use rustix::process::{Pid, Signal};
 
-use crate::binary;
+use crate::command;
 
 /// Nodes as processes, each with a directory and a port; all killed when this is dropped.
 pub struct Cluster {
@@ -85,7 +85,7 @@ impl Cluster {
         let log =
             File::options().create(true).append(true).open(self.log_path(node)).expect("the log file can be opened");
         let errors = log.try_clone().expect("a file handle can be cloned");
-        let process = Command::new(binary("quorated"))
+        let process = command("quorated")
             .arg("--data-dir")
             .arg(self.data_directory(node))
             .args(["--listen", &format!("127.0.0.1:{}", self.nodes[node].port)])

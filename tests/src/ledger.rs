@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::binary;
+use crate::command;
 
 /// A place in a shard's log: shard, term, index, and the command's ordinal in the entry.
 pub type Place = (u32, u64, u64, u32);
@@ -44,7 +44,7 @@ impl Ledger {
     pub fn is_in_log_of(&self, data_directory: &Path) {
         let mut left = self.charges.clone();
         let mut prints: HashMap<String, String> = HashMap::new();
-        let mut dump = Command::new(binary("quorated"))
+        let mut dump = command("quorated")
             .args(["log", "dump", "--output", "jsonl", "--data-dir"])
             .arg(data_directory)
             .stdin(Stdio::null())

@@ -11,6 +11,6 @@ pub mod load;
 pub mod tool;
 pub mod wait;
 
-pub use binaries::binary;
+pub use binaries::command;
 pub use cluster::Cluster;
 pub use wait::until;

@@ -1,9 +1,9 @@
 //! The shipped programs run to their end, and what they printed.
 
 use std::ffi::OsStr;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
-use crate::binary;
+use crate::command;
 
 /// What a program left behind.
 #[derive(Debug)]
@@ -29,11 +29,8 @@ impl Ended {
 
 /// Runs a program to its end, with nothing of the environment that could change what it does.
 pub fn run<A: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = A>) -> Ended {
-    let mut command = Command::new(binary(program));
-    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("QUORATE_")) {
-        command.env_remove(name);
-    }
-    let output = command.args(arguments).stdin(Stdio::null()).output().expect("a program that was built can be run");
+    let output =
+        command(program).args(arguments).stdin(Stdio::null()).output().expect("a program that was built can be run");
     Ended {
         code: output.status.code().unwrap_or(-1),
         stdout: String::from_utf8_lossy(&output.stdout).into_owned(),

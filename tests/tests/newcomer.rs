@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use quorate_tests::tool::{Ended, run};
-use quorate_tests::{binary, until};
+use quorate_tests::{command, until};
 use rustix::process::{Pid, Signal};
 
 /// A `quorated dev` of this test's own.
@@ -23,7 +23,7 @@ impl Dev {
         let log =
             File::options().create(true).append(true).open(directory.join("dev.out")).expect("a log can be opened");
         let errors = log.try_clone().expect("a file handle can be cloned");
-        let process = Command::new(binary("quorated"))
+        let process = command("quorated")
             .args(["dev", "--port", &port.to_string(), "--data-dir"])
             .arg(directory.join("data"))
             .stdin(Stdio::null())
