@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::stream::{self, StreamExt};
-use futures::{FutureExt, TryStreamExt};
+use futures::future::{BoxFuture, FutureExt, ready};
+use futures::stream::{self, StreamExt, TryStreamExt};
 use quorate_core::{GroupId, Index, NodeId};
 use quorate_node::node::Node;
 use quorate_node::raft::messages::Message;
 use quorate_node::raft::types::Vote;
+use quorate_node::services::NO_CLUSTER;
 use quorate_node::transport::{Call, CallError, Directory, Handler, Newcomers, SnapshotOut, Transport};
 use quorate_proto::v1;
 use quorate_proto::v1::peer_request::Kind;
@@ -100,6 +100,11 @@ impl std::fmt::Debug for Peers {
 }
 
 type Work<T> = BoxFuture<'static, Result<T, String>>;
+type Answer<T> = oneshot::Receiver<Result<T, String>>;
+
+fn nothing<T: Send + 'static>(problem: &str) -> Work<T> {
+    ready(Err(problem.to_owned())).boxed()
+}
 
 impl Peers {
     /// As the transport of that node.
@@ -107,28 +112,23 @@ impl Peers {
         Links { me, directory, peers: self }
     }
 
-    /// Sends work to a machine and waits for what comes of it: an outer error where no answer came.
-    async fn ask<T: Send + 'static>(
-        self,
-        to: Machine,
-        patience: Duration,
-        sent: impl FnOnce(&Peers, oneshot::Sender<Result<T, String>>) -> bool,
-    ) -> Result<Result<T, String>, bool> {
+    /// Puts work for another machine on the network, so that it keeps its order; its answer is to come. None where nobody is
+    /// there.
+    fn begin<T: Send + 'static>(
+        &self,
+        there: Machine,
+        work: impl FnOnce(&Nodes) -> Work<T> + Send + 'static,
+        copy: impl FnOnce() -> Option<Deed>,
+    ) -> Option<Answer<T>> {
         let (answer, answered) = oneshot::channel();
-        let _ = to;
-        if !sent(&self, answer) {
-            return Err(false);
-        }
-        match tokio::time::timeout(patience, answered).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) | Err(_) => Err(true),
-        }
+        let deed = self.deed(there, work, Some(answer));
+        self.net.send(self.here, there, deed, copy).then_some(answered)
     }
 
     /// What is done at the other end: the work, begun in order; its answer is sent back when it is there.
     fn deed<T: Send + 'static>(
         &self,
-        to: Machine,
+        there: Machine,
         work: impl FnOnce(&Nodes) -> Work<T> + Send + 'static,
         answer: Option<oneshot::Sender<Result<T, String>>>,
     ) -> Deed {
@@ -138,137 +138,11 @@ impl Peers {
             tokio::spawn(async move {
                 let done = work.await;
                 let Some(answer) = answer else { return };
-                peers.net.send(to, peers.here, Box::new(move || drop(answer.send(done))), || None);
+                peers.net.send(there, peers.here, Box::new(move || _ = answer.send(done)), || None);
             });
         })
     }
-}
 
-fn handle(nodes: &Nodes, to: Machine, from: NodeId, call: Call) -> Work<Bytes> {
-    match nodes.handler(to) {
-        Some(handler) => handler.handle(from, call),
-        None => futures::future::ready(Err("it is in no cluster yet".to_owned())).boxed(),
-    }
-}
-
-#[async_trait]
-impl Transport for Links {
-    fn call(&self, to: NodeId, call: Call, patience: Duration) -> BoxFuture<'static, Result<Bytes, CallError>> {
-        let unreachable = CallError::Unreachable { node: to, problem: "nobody listens there".to_owned() };
-        let Some(there) = self.directory.address(to).and_then(|address| machine_of(&address)) else {
-            return futures::future::ready(Err(unreachable)).boxed();
-        };
-        if call.kind == Kind::Append {
-            self.peers.tap.append(call.group, &call.body);
-        }
-        let (peers, from) = (self.peers.clone(), self.me);
-        let copied = call.clone();
-        // It is on the network when this returns, so that calls keep their order.
-        let (answer, answered) = oneshot::channel();
-        let deed = peers.deed(there, move |nodes| handle(nodes, there, from, call), Some(answer));
-        let copy = || Some(peers.deed(there, move |nodes| handle(nodes, there, from, copied), None));
-        if !peers.net.send(peers.here, there, deed, copy) {
-            return futures::future::ready(Err(unreachable)).boxed();
-        }
-        async move {
-            match tokio::time::timeout(patience, answered).await {
-                Ok(Ok(Ok(answer))) => Ok(answer),
-                Ok(Ok(Err(problem))) => Err(CallError::Remote { node: to, problem }),
-                Ok(Err(_)) => Err(CallError::Lost { node: to, problem: "the stream broke".to_owned() }),
-                Err(_) => Err(CallError::Lost { node: to, problem: "no answer in time".to_owned() }),
-            }
-        }
-        .boxed()
-    }
-
-    async fn send_snapshot(&self, to: NodeId, snapshot: SnapshotOut) -> Result<Bytes, CallError> {
-        let lost = |problem: String| CallError::Lost { node: to, problem };
-        let Some(there) = self.directory.address(to).and_then(|address| machine_of(&address)) else {
-            return Err(lost("nobody knows where".to_owned()));
-        };
-        let SnapshotOut { group, vote, meta, length, blocks } = snapshot;
-        let blocks: Vec<Bytes> = blocks.try_collect().await.map_err(|error| lost(error.to_string()))?;
-        let keys = self.peers.tap.seen().keys.get(&(group, self.peers.here)).copied().unwrap_or(0);
-        let (from, fired) = (self.me, self.peers.fired.clone());
-        let work = move |nodes: &Nodes| -> Work<Bytes> {
-            let Some(handler) = nodes.handler(there) else {
-                return futures::future::ready(Err("it is in no cluster yet".to_owned())).boxed();
-            };
-            let blocks = stream::iter(blocks.into_iter().map(Ok)).boxed();
-            let installed = handler.install(from, SnapshotOut { group, vote, meta, length, blocks });
-            async move {
-                let installed = installed.await;
-                if installed.is_ok() && group != GroupId::CONTROL {
-                    fired.count(Fault::SnapshotInstalled);
-                    if keys >= LARGE {
-                        fired.count(Fault::LargeSnapshotInstalled);
-                    }
-                }
-                installed
-            }
-            .boxed()
-        };
-        let asked = self.peers.clone().ask(there, SNAPSHOT, |peers, answer| {
-            peers.net.send(peers.here, there, peers.deed(there, work, Some(answer)), || None)
-        });
-        match asked.await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(problem)) => Err(CallError::Remote { node: to, problem }),
-            Err(_) => Err(lost("no answer".to_owned())),
-        }
-    }
-
-    async fn fetch_snapshot(
-        &self,
-        from: NodeId,
-        group: GroupId,
-        at_least: Index,
-    ) -> Result<Option<SnapshotOut>, CallError> {
-        let lost = |problem: &str| CallError::Lost { node: from, problem: problem.to_owned() };
-        let Some(there) = self.directory.address(from).and_then(|address| machine_of(&address)) else {
-            return Err(lost("nobody knows where"));
-        };
-        let me = self.me;
-        let work = move |nodes: &Nodes| -> Work<Option<(Bytes, u64, Vec<Bytes>)>> {
-            let Some(handler) = nodes.handler(there) else {
-                return futures::future::ready(Err("it is in no cluster yet".to_owned())).boxed();
-            };
-            let found = handler.snapshot(me, group, at_least);
-            async move {
-                let Some(SnapshotOut { meta, length, blocks, .. }) = found.await? else { return Ok(None) };
-                let blocks = blocks.try_collect().await.map_err(|error: std::io::Error| error.to_string())?;
-                Ok(Some((meta, length, blocks)))
-            }
-            .boxed()
-        };
-        let asked = self.peers.clone().ask(there, SNAPSHOT, |peers, answer| {
-            peers.net.send(peers.here, there, peers.deed(there, work, Some(answer)), || None)
-        });
-        match asked.await {
-            Ok(Ok(found)) => Ok(found.map(|(meta, length, blocks)| {
-                let blocks = stream::iter(blocks.into_iter().map(Ok)).boxed();
-                SnapshotOut { group, vote: Bytes::new(), meta, length, blocks }
-            })),
-            Ok(Err(problem)) => Err(CallError::Remote { node: from, problem }),
-            Err(_) => Err(lost("no answer")),
-        }
-    }
-}
-
-#[async_trait]
-impl Newcomers for Peers {
-    async fn identify(&self, address: &str) -> Result<v1::IdentifyResponse, String> {
-        self.newcomer(address, |node| async move { Ok(node.identify()) }.boxed()).await
-    }
-
-    async fn assign(&self, address: &str, request: v1::AssignRequest) -> Result<(), String> {
-        let assign =
-            |node: Arc<Node>| async move { node.assign(request).await.map_err(|error| error.to_string()) }.boxed();
-        self.newcomer(address, assign).await
-    }
-}
-
-impl Peers {
     async fn newcomer<T: Send + 'static>(
         &self,
         address: &str,
@@ -277,12 +151,115 @@ impl Peers {
         let there = machine_of(address).ok_or_else(|| format!("{address}: nobody knows where"))?;
         let work = move |nodes: &Nodes| match nodes.get(there) {
             Some(node) => work(node),
-            None => futures::future::ready(Err("the node is still starting".to_owned())).boxed(),
+            None => nothing("the node is still starting"),
         };
-        let asked = self.clone().ask(there, NEWCOMER, |peers, answer| {
-            peers.net.send(peers.here, there, peers.deed(there, work, Some(answer)), || None)
-        });
-        asked.await.map_err(|_| format!("{address}: no answer"))?
+        let begun = self.begin(there, work, || None).ok_or_else(|| format!("{address}: nobody listens there"))?;
+        let answer = tokio::time::timeout(NEWCOMER, begun).await;
+        answer.ok().and_then(Result::ok).ok_or_else(|| format!("{address}: no answer"))?
+    }
+}
+
+impl Links {
+    fn machine(&self, node: NodeId) -> Result<Machine, CallError> {
+        let there = self.directory.address(node).and_then(|address| machine_of(&address));
+        there.ok_or_else(|| CallError::Unreachable { node, problem: "nobody knows where".to_owned() })
+    }
+}
+
+/// Waits for the answer of that node.
+async fn answer<T>(node: NodeId, begun: Option<Answer<T>>, patience: Duration) -> Result<T, CallError> {
+    let Some(begun) = begun else {
+        return Err(CallError::Unreachable { node, problem: "nobody listens there".to_owned() });
+    };
+    match tokio::time::timeout(patience, begun).await {
+        Ok(Ok(Ok(answer))) => Ok(answer),
+        Ok(Ok(Err(problem))) => Err(CallError::Remote { node, problem }),
+        Ok(Err(_)) => Err(CallError::Lost { node, problem: "the stream broke".to_owned() }),
+        Err(_) => Err(CallError::Lost { node, problem: "no answer in time".to_owned() }),
+    }
+}
+
+fn handle(nodes: &Nodes, there: Machine, from: NodeId, call: Call) -> Work<Bytes> {
+    match nodes.handler(there) {
+        Some(handler) => handler.handle(from, call),
+        None => nothing(NO_CLUSTER),
+    }
+}
+
+#[async_trait]
+impl Transport for Links {
+    fn call(&self, to: NodeId, call: Call, patience: Duration) -> BoxFuture<'static, Result<Bytes, CallError>> {
+        let there = match self.machine(to) {
+            Ok(there) => there,
+            Err(error) => return ready(Err(error)).boxed(),
+        };
+        if call.kind == Kind::Append {
+            self.peers.tap.append(call.group, &call.body);
+        }
+        let (from, copied) = (self.me, call.clone());
+        let copy = || Some(self.peers.deed(there, move |nodes| handle(nodes, there, from, copied), None));
+        let begun = self.peers.begin(there, move |nodes| handle(nodes, there, from, call), copy);
+        answer(to, begun, patience).boxed()
+    }
+
+    async fn send_snapshot(&self, to: NodeId, snapshot: SnapshotOut) -> Result<Bytes, CallError> {
+        let there = self.machine(to)?;
+        let SnapshotOut { group, vote, meta, length, blocks } = snapshot;
+        let lost = |error: std::io::Error| CallError::Lost { node: to, problem: error.to_string() };
+        let blocks: Vec<Bytes> = blocks.try_collect().await.map_err(lost)?;
+        let keys = self.peers.tap.seen().keys.get(&(group, self.peers.here)).copied().unwrap_or(0);
+        let (from, fired) = (self.me, self.peers.fired.clone());
+        let work = move |nodes: &Nodes| -> Work<Bytes> {
+            let Some(handler) = nodes.handler(there) else { return nothing(NO_CLUSTER) };
+            let blocks = stream::iter(blocks.into_iter().map(Ok)).boxed();
+            let installed = handler.install(from, SnapshotOut { group, vote, meta, length, blocks });
+            let count = move |installed: Result<Bytes, String>| {
+                if installed.is_ok() && group != GroupId::CONTROL {
+                    fired.count(Fault::SnapshotInstalled);
+                    fired.add(Fault::LargeSnapshotInstalled, u64::from(keys >= LARGE));
+                }
+                installed
+            };
+            installed.map(count).boxed()
+        };
+        answer(to, self.peers.begin(there, work, || None), SNAPSHOT).await
+    }
+
+    async fn fetch_snapshot(
+        &self,
+        from: NodeId,
+        group: GroupId,
+        at_least: Index,
+    ) -> Result<Option<SnapshotOut>, CallError> {
+        let (there, me) = (self.machine(from)?, self.me);
+        let work = move |nodes: &Nodes| -> Work<Option<(Bytes, u64, Vec<Bytes>)>> {
+            let Some(handler) = nodes.handler(there) else { return nothing(NO_CLUSTER) };
+            let found = handler.snapshot(me, group, at_least);
+            async move {
+                let Some(SnapshotOut { meta, length, blocks, .. }) = found.await? else { return Ok(None) };
+                let blocks = blocks.try_collect().await.map_err(|error: std::io::Error| error.to_string())?;
+                Ok(Some((meta, length, blocks)))
+            }
+            .boxed()
+        };
+        let found = answer(from, self.peers.begin(there, work, || None), SNAPSHOT).await?;
+        Ok(found.map(|(meta, length, blocks)| {
+            let blocks = stream::iter(blocks.into_iter().map(Ok)).boxed();
+            SnapshotOut { group, vote: Bytes::new(), meta, length, blocks }
+        }))
+    }
+}
+
+#[async_trait]
+impl Newcomers for Peers {
+    async fn identify(&self, address: &str) -> Result<v1::IdentifyResponse, String> {
+        self.newcomer(address, |node| ready(Ok(node.identify())).boxed()).await
+    }
+
+    async fn assign(&self, address: &str, request: v1::AssignRequest) -> Result<(), String> {
+        let assign =
+            |node: Arc<Node>| async move { node.assign(request).await.map_err(|error| error.to_string()) }.boxed();
+        self.newcomer(address, assign).await
     }
 }
 
