@@ -180,6 +180,8 @@ const _: () = assert!(LOG_QUEUE_BYTES <= u32::MAX as usize);
 pub const CONTROL_VOTERS: usize = 5;
 /// Bytes of a part of the control state; sled never syncs values much larger.
 pub const CONTROL_PART: usize = 60 << 10;
+/// How long to wait for somebody who has the control database open to let go of it.
+pub const CONTROL_LOCK: Duration = Duration::from_secs(5);
 /// Bytes that sled caches.
 pub const CONTROL_CACHE: u64 = 8 << 20;
 /// Changes of the policies that are kept for the history.

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::time::{Instant, sleep};
 
 use super::parts::Parts;
 use crate::caps;
@@ -65,6 +66,14 @@ pub enum StoreError {
     Interrupted(PathBuf),
 }
 
+impl StoreError {
+    /// Somebody has the database open.
+    fn is_locked(&self) -> bool {
+        matches!(self, StoreError::Database { source: sled::Error::Io(error), .. }
+            if error.to_string().contains("could not acquire lock"))
+    }
+}
+
 /// What to do about it. What sled cannot read is only a copy.
 fn advice(error: &sled::Error) -> &'static str {
     match error {
@@ -105,8 +114,19 @@ impl SledControlStore {
     /// Opens the database in that directory, or makes it.
     ///
     /// # Errors
-    /// The database or the disk failed.
+    /// The database or the disk failed, or somebody else has it open.
     pub async fn open(path: &Path) -> Result<Self, StoreError> {
+        let deadline = Instant::now() + caps::CONTROL_LOCK;
+        loop {
+            match Self::try_open(path).await {
+                // sled lets go of its lock some time after the last handle is dropped, from a thread of its own.
+                Err(error) if error.is_locked() && Instant::now() < deadline => sleep(caps::CONTROL_LOCK / 100).await,
+                opened => return opened,
+            }
+        }
+    }
+
+    async fn try_open(path: &Path) -> Result<Self, StoreError> {
         let path = path.to_owned();
         let at = path.clone();
         blocking(&at, move || {
@@ -237,6 +257,20 @@ mod tests {
         let parts = SledControlStore::open(&path).await.unwrap().load().await.unwrap();
         let parts: Vec<_> = parts.iter().map(|(name, part)| (name.as_str(), &part[..])).collect();
         assert_eq!(parts, [("b", &b"2"[..]), ("c", b"3")]);
+    }
+
+    #[tokio::test]
+    async fn a_database_that_somebody_has_open_is_waited_for() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("control");
+        let store = SledControlStore::open(&path).await.unwrap();
+        assert!(SledControlStore::try_open(&path).await.unwrap_err().is_locked());
+        let waiting = async { SledControlStore::open(&path).await.unwrap() };
+        let leaving = async {
+            sleep(caps::CONTROL_LOCK / 20).await;
+            drop(store);
+        };
+        tokio::join!(waiting, leaving);
     }
 
     #[tokio::test]
