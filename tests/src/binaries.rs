@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-/// Where cargo put the program of that name: `quorated` or `quorate`, built in the tests' own profile.
+/// Where cargo put the program of that name, or the example: built in the tests' own profile, and with all that ships and its
+/// examples, as `cargo test` has built them already.
 ///
 /// # Panics
 ///
@@ -30,9 +31,10 @@ fn build() -> BTreeMap<String, PathBuf> {
     cargo.args([
         "build",
         "--message-format=json-render-diagnostics",
-        "--package=quorate-node",
-        "--package=quorate-cli",
+        "--workspace",
+        "--exclude=quorate-sim",
         "--bins",
+        "--examples",
     ]);
     cargo.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
     if !cfg!(debug_assertions) {
