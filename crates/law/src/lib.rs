@@ -1,5 +1,5 @@
-//! The law of `docs/semantics.md`, once more and as dumbly as possible: exact rationals, no cleverness, no speed, and nothing of
-//! the implementation. Where the two differ, one of them is wrong.
+//! The law of `docs/semantics.md`, once more and as dumbly as possible: exact rationals, no cleverness, no speed, and of the
+//! implementation nothing but how a policy is written down. Where the two differ, one of them is wrong.
 //!
 //! A [`Limiter`] is one key under one rule. It is told the time with `pass` before anything is asked of it, and never an
 //! earlier one. Waits are not computed here: whoever claims one can be checked by letting a copy of the key sit idle until then.
@@ -20,6 +20,7 @@ use buckets::{LeakyBucket, TokenBucket};
 use num_bigint::BigInt;
 use num_rational::BigRational;
 use num_traits::{Signed, Zero};
+use quorate_core::Algorithm;
 use windows::{FixedWindow, SlidingCounter, SlidingLog};
 
 /// Microseconds.
@@ -39,6 +40,39 @@ pub enum Rule {
     SlidingCounter { limit: u64, window: Time },
     TokenBucket { capacity: u64, units: u64, period: Time },
     LeakyBucket { queue: u64, units: u64, period: Time },
+}
+
+impl From<&Algorithm> for Rule {
+    /// The one thing that is taken from the implementation: how a policy writes its algorithm down.
+    fn from(algorithm: &Algorithm) -> Rule {
+        match *algorithm {
+            Algorithm::FixedWindow { limit, window } => Rule::FixedWindow { limit, window: window.0.into() },
+            Algorithm::SlidingLog { limit, window } => Rule::SlidingLog { limit, window: window.0.into() },
+            Algorithm::SlidingCounter { limit, window } => Rule::SlidingCounter { limit, window: window.0.into() },
+            Algorithm::TokenBucket { capacity, refill } => {
+                Rule::TokenBucket { capacity, units: refill.units, period: refill.period.0.into() }
+            }
+            Algorithm::LeakyBucket { queue, rate } => {
+                Rule::LeakyBucket { queue, units: rate.units, period: rate.period.0.into() }
+            }
+        }
+    }
+}
+
+impl Rule {
+    /// Whether what was charged under this rule is still there under the other.
+    pub fn is_same_course_as(&self, other: &Rule) -> bool {
+        match (self, other) {
+            (Rule::FixedWindow { window: a, .. }, Rule::FixedWindow { window: b, .. })
+            | (Rule::SlidingLog { window: a, .. }, Rule::SlidingLog { window: b, .. })
+            | (Rule::SlidingCounter { window: a, .. }, Rule::SlidingCounter { window: b, .. }) => a == b,
+            (Rule::TokenBucket { units: a, period: b, .. }, Rule::TokenBucket { units: c, period: d, .. })
+            | (Rule::LeakyBucket { units: a, period: b, .. }, Rule::LeakyBucket { units: c, period: d, .. }) => {
+                (a, b) == (c, d)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What was charged, as whoever wants it back remembers it.

@@ -65,20 +65,6 @@ pub struct History<S> {
     pub story: Vec<String>,
 }
 
-fn rule(algorithm: &Algorithm) -> Rule {
-    match *algorithm {
-        Algorithm::FixedWindow { limit, window } => Rule::FixedWindow { limit, window: window.0.into() },
-        Algorithm::SlidingLog { limit, window } => Rule::SlidingLog { limit, window: window.0.into() },
-        Algorithm::SlidingCounter { limit, window } => Rule::SlidingCounter { limit, window: window.0.into() },
-        Algorithm::TokenBucket { capacity, refill } => {
-            Rule::TokenBucket { capacity, units: refill.units, period: refill.period.0.into() }
-        }
-        Algorithm::LeakyBucket { queue, rate } => {
-            Rule::LeakyBucket { queue, units: rate.units, period: rate.period.0.into() }
-        }
-    }
-}
-
 fn most_at_once(algorithm: &Algorithm) -> u64 {
     match *algorithm {
         Algorithm::FixedWindow { limit, .. }
@@ -101,19 +87,6 @@ fn pace(algorithm: &Algorithm) -> i64 {
     }
 }
 
-fn same_course(old: &Algorithm, new: &Algorithm) -> bool {
-    match (rule(old), rule(new)) {
-        (Rule::FixedWindow { window: a, .. }, Rule::FixedWindow { window: b, .. })
-        | (Rule::SlidingLog { window: a, .. }, Rule::SlidingLog { window: b, .. })
-        | (Rule::SlidingCounter { window: a, .. }, Rule::SlidingCounter { window: b, .. }) => a == b,
-        (Rule::TokenBucket { units: a, period: b, .. }, Rule::TokenBucket { units: c, period: d, .. })
-        | (Rule::LeakyBucket { units: a, period: b, .. }, Rule::LeakyBucket { units: c, period: d, .. }) => {
-            (a, b) == (c, d)
-        }
-        _ => false,
-    }
-}
-
 impl<S: Subject> History<S> {
     /// One policy of each kind named.
     pub fn new(seed: u64, kinds: &[Kind], modes: bool) -> Self {
@@ -128,7 +101,7 @@ impl<S: Subject> History<S> {
             assert_eq!(policy.validate(), Ok(()), "{policy:?}");
             policies.push(policy);
         }
-        let key = |policy: &Policy| Key { law: Limiter::new(rule(&policy.algorithm)), era: 0 };
+        let key = |policy: &Policy| Key { law: Limiter::new(Rule::from(&policy.algorithm)), era: 0 };
         let keys = policies.iter().map(|policy| (0..KEYS).map(|_| key(policy)).collect()).collect();
         let now = match random.up_to(9) {
             0 => 0,
@@ -347,7 +320,8 @@ impl<S: Subject> History<S> {
             }
             let law = &self.keys[policy][key].law;
             let grants = |t: Time| law.idle_until(t).grants(cost.get(), late);
-            let never = !Limiter::new(rule(&self.policies[policy].algorithm)).idle_until(now).grants(cost.get(), late);
+            let never =
+                !Limiter::new(Rule::from(&self.policies[policy].algorithm)).idle_until(now).grants(cost.get(), late);
             assert_eq!(answer.retry_after.is_none(), never, "no retry_after means never");
             if let Some(wait) = answer.retry_after {
                 tally.waits += 1;
@@ -450,9 +424,9 @@ impl<S: Subject> History<S> {
         for key in &mut self.keys[i] {
             key.law.pass(now);
             if old.algorithm != new.algorithm {
-                key.law = key.law.clone().change(now, rule(&new.algorithm));
+                key.law = key.law.clone().change(now, Rule::from(&new.algorithm));
             }
-            key.era += u64::from(!same_course(&old.algorithm, &new.algorithm));
+            key.era += u64::from(!Rule::from(&old.algorithm).is_same_course_as(&Rule::from(&new.algorithm)));
         }
         self.policies[i] = new;
         self.subject.change(&self.policies, i, &old, t);
@@ -467,7 +441,7 @@ impl<S: Subject> History<S> {
         self.story.push(format!("{} reset of p{i} {place}", self.now));
         tally.resets += 1;
         let key = &mut self.keys[i][place];
-        key.law = Limiter::new(rule(&self.policies[i].algorithm));
+        key.law = Limiter::new(Rule::from(&self.policies[i].algorithm));
         key.law.pass(self.now.into());
         key.era += 1;
         let t = self.t();

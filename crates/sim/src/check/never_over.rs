@@ -66,34 +66,6 @@ struct Model {
     events: u64,
 }
 
-fn rule(algorithm: &Algorithm) -> Rule {
-    match *algorithm {
-        Algorithm::FixedWindow { limit, window } => Rule::FixedWindow { limit, window: window.0.into() },
-        Algorithm::SlidingLog { limit, window } => Rule::SlidingLog { limit, window: window.0.into() },
-        Algorithm::SlidingCounter { limit, window } => Rule::SlidingCounter { limit, window: window.0.into() },
-        Algorithm::TokenBucket { capacity, refill } => {
-            Rule::TokenBucket { capacity, units: refill.units, period: refill.period.0.into() }
-        }
-        Algorithm::LeakyBucket { queue, rate } => {
-            Rule::LeakyBucket { queue, units: rate.units, period: rate.period.0.into() }
-        }
-    }
-}
-
-/// Whether what was charged under the one is still there under the other.
-fn same_course(old: &Algorithm, new: &Algorithm) -> bool {
-    match (rule(old), rule(new)) {
-        (Rule::FixedWindow { window: a, .. }, Rule::FixedWindow { window: b, .. })
-        | (Rule::SlidingLog { window: a, .. }, Rule::SlidingLog { window: b, .. })
-        | (Rule::SlidingCounter { window: a, .. }, Rule::SlidingCounter { window: b, .. }) => a == b,
-        (Rule::TokenBucket { units: a, period: b, .. }, Rule::TokenBucket { units: c, period: d, .. })
-        | (Rule::LeakyBucket { units: a, period: b, .. }, Rule::LeakyBucket { units: c, period: d, .. }) => {
-            (a, b) == (c, d)
-        }
-        _ => false,
-    }
-}
-
 /// What the law says of one limit of a check.
 struct Ruling<'p> {
     policy: &'p Policy,
@@ -127,7 +99,9 @@ impl Model {
                 Ok(())
             }
             Command::Reset { policy, key } => {
-                let Some(rule) = self.policy(*policy).map(|policy| rule(&policy.algorithm)) else { return Ok(()) };
+                let Some(rule) = self.policy(*policy).map(|policy| Rule::from(&policy.algorithm)) else {
+                    return Ok(());
+                };
                 if let Some(key) = self.key(*policy, *key, now) {
                     key.law = Limiter::new(rule);
                     key.law.pass(now);
@@ -148,7 +122,7 @@ impl Model {
     }
 
     fn key(&mut self, policy: PolicyId, key: Fingerprint, now: Time) -> Option<&mut Key> {
-        let rule = rule(&self.set.get(policy)?.algorithm);
+        let rule = Rule::from(&self.set.get(policy)?.algorithm);
         let key = self.keys.entry((policy, key)).or_insert_with(|| Key { law: Limiter::new(rule), era: 0 });
         key.law.pass(now);
         Some(key)
@@ -175,12 +149,12 @@ impl Model {
             let Some(before) = old.get(policy.id).filter(|before| before.algorithm != policy.algorithm) else {
                 continue;
             };
-            if !same_course(&before.algorithm, &policy.algorithm) {
+            if !Rule::from(&before.algorithm).is_same_course_as(&Rule::from(&policy.algorithm)) {
                 *self.courses.entry(policy.id).or_default() += 1;
             }
             for ((_, _), key) in self.keys.iter_mut().filter(|((id, _), _)| *id == policy.id) {
                 key.law.pass(now);
-                key.law = key.law.clone().change(now, rule(&policy.algorithm));
+                key.law = key.law.clone().change(now, Rule::from(&policy.algorithm));
             }
         }
         self.keys.retain(|(id, _), _| set.get(*id).is_some());
@@ -280,7 +254,7 @@ fn stands(
         Some(wait) if wait > 0 && grants(wait) && !grants(wait - 1) => Ok(()),
         Some(_) => differs("retry_after", &"another wait"),
         None => {
-            let mut idle = Limiter::new(rule(&ruling.policy.algorithm));
+            let mut idle = Limiter::new(Rule::from(&ruling.policy.algorithm));
             idle.pass(now);
             if idle.grants(ruling.cost.get(), late) { differs("retry_after", &"a wait") } else { Ok(()) }
         }
