@@ -26,6 +26,20 @@ use tokio::sync::oneshot;
 pub use memory::MemoryDisk;
 pub use real::RealDisk;
 
+/// What an operator has to do about an error of the disk, as an order without its full stop.
+pub fn remedy(error: &io::Error) -> &'static str {
+    match rustix::io::Errno::from_io_error(error) {
+        Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+            "raise the limit on open files (`ulimit -n`, or LimitNOFILE= of the systemd unit)"
+        }
+        Some(rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT) => "make room on the disk",
+        Some(rustix::io::Errno::ROFS | rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => {
+            "let the node write to its data directory"
+        }
+        _ => "replace the disk",
+    }
+}
+
 /// A part of the work that touches files, run in one go.
 pub type Job = Box<dyn FnOnce(&dyn Files) + Send>;
 

@@ -11,7 +11,10 @@ use crate::identity::Identity;
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// The disk refused. After a failed write or sync nothing more is written: the node has to stop.
-    #[error("the log's disk failed ({what}): {source}; the node stops: free or replace the disk, then start it again")]
+    #[error(
+        "the log's disk failed ({what}): {source}; the node stops: {}, then start it again",
+        crate::disk::remedy(source)
+    )]
     Disk {
         /// What was tried.
         what: &'static str,
