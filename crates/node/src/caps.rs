@@ -129,6 +129,19 @@ pub const MEND_RETRY: Duration = Duration::from_millis(200);
 /// A group that its first replica has not begun by then is begun by the others.
 pub const BIRTH: Duration = Duration::from_secs(3);
 
+// Connections.
+
+/// Connections that a node takes, at the least: its members' and a few clients'.
+pub const CONNECTIONS_MIN: usize = 64;
+/// Files that are kept free of connections: the log's, snapshots', the control database's, links to other nodes.
+pub const FILES_KEPT: usize = 192;
+/// How long a new connection has to say the first bytes of HTTP/2.
+pub const PREFACE_PATIENCE: Duration = Duration::from_secs(5);
+/// How often it is told, at most, that connections are turned away.
+pub const TURNED_AWAY_TOLD: Duration = Duration::from_secs(1);
+/// The pause after a connection could not be accepted.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+
 // Making a cluster.
 
 /// Nodes that a cluster is made of, at most.

@@ -69,6 +69,7 @@ fn die_with(parent: i32) -> Result<(), Failure> {
 async fn serve(settings: Settings) -> Result<(), Failure> {
     let listen = |kind| signal(kind).map_err(|error| Failure::failed(format!("cannot listen for signals: {error}")));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let room = services::room(settings.connections).map_err(Failure::failed)?;
     let listener = TcpListener::bind(settings.listen).await.map_err(|error| cannot_listen(settings.listen, &error))?;
     let parts = Parts::real(&settings.data_dir).await.map_err(Failure::failed)?;
     tracing::info!(listen = %settings.listen, data_dir = %settings.data_dir.display(), "starting");
@@ -78,7 +79,7 @@ async fn serve(settings: Settings) -> Result<(), Failure> {
         // A sender that is gone stops the server, too.
         let _ = stopped.await;
     };
-    let mut server = tokio::spawn(services::serve(listener, node.routes(), stopped));
+    let mut server = tokio::spawn(services::serve(listener, room, node.routes(), stopped));
     let failed = tokio::select! {
         _ = terminate.recv() => None,
         _ = interrupt.recv() => None,

@@ -8,6 +8,13 @@ use quorate_core::NodeId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClusterId(pub u128);
 
+impl ClusterId {
+    /// Reads what its text says; none if that is none.
+    pub fn parse(text: &str) -> Option<ClusterId> {
+        (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok().map(ClusterId)).flatten()
+    }
+}
+
 /// A node of a cluster. Every file of its data directory names it, and a file of another is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Node ─ services: ingress, clients' topology, health, operator's calls, other nodes' calls
-//!    │ assigned to a cluster, or found to be in one
+//!    │ assigned to a cluster: held until that has begun
 //!    └► Member ─ log, control group, shards' groups, links to the other members
 //! ```
 //!
@@ -33,6 +33,7 @@ pub use parts::{MakeTransport, OpenStore, Parts};
 
 use crate::clock::Monotonic;
 use crate::control::{ControlAnswer, ControlCommand, ControlState};
+use crate::identity::ClusterId;
 use crate::log::Log;
 use crate::raft::dispatch::NodeCalls;
 use crate::raft::{Leadership, ProposeError};
@@ -67,7 +68,9 @@ pub struct Node {
     clients: TopologySender,
     health: Health,
     member: OnceLock<Arc<Member>>,
-    /// One at a time makes this node a member.
+    /// What this node was assigned and has not taken up.
+    held: watch::Sender<Option<Record>>,
+    /// One at a time changes what this node is.
     joining: Mutex<()>,
     /// One at a time makes a cluster.
     founding: Mutex<()>,
@@ -91,6 +94,7 @@ impl Node {
             clients: watch::channel(None).0,
             health: Health::default(),
             member: OnceLock::new(),
+            held: watch::channel(None).0,
             joining: Mutex::default(),
             founding: Mutex::default(),
             failed: watch::channel(None).0,
@@ -102,7 +106,11 @@ impl Node {
         });
         node.health.set_serving(false).await;
         match record {
-            Some(record) => node.become_member(record).await?,
+            Some(record) if record.began => node.become_member(record).await?,
+            Some(record) => {
+                tracing::info!(address = node.advertise(), "the cluster that this node is meant for has not begun yet");
+                node.held.send_replace(Some(record));
+            }
             None => tracing::info!(address = node.advertise(), "this node is in no cluster yet"),
         }
         Ok(node)
@@ -183,22 +191,31 @@ impl Node {
             zone: self.settings.zone.clone(),
             ..v1::IdentifyResponse::default()
         };
-        if let Some(member) = self.member() {
-            let record = member.record();
+        if let Some(record) = self.record() {
             answer.cluster_id = record.identity.cluster.0.to_be_bytes().to_vec().into();
             answer.node_id = record.identity.node.0;
-            answer.members = record.members.clone();
-            answer.cluster_name = record.cluster_name.clone();
+            answer.members = record.members;
+            answer.cluster_name = record.cluster_name;
+            answer.began = record.began;
         }
         answer
     }
 
-    /// Becomes a member, as whoever makes a cluster says.
+    /// What this node was assigned, whether it has taken that up or not.
+    fn record(&self) -> Option<Record> {
+        match self.member() {
+            Some(member) => Some(member.record().clone()),
+            None => self.held.borrow().clone(),
+        }
+    }
+
+    /// Holds what whoever makes a cluster assigns to this node, or takes it up.
     ///
     /// # Errors
     ///
-    /// Another node is meant, it is a member already, or the request says what cannot be.
+    /// Another node is meant, it is another already, or the request says what cannot be.
     pub async fn assign(&self, request: v1::AssignRequest) -> Result<(), AssignError> {
+        let begin = request.begin;
         let record = assign_from_wire(request).map_err(|problem| AssignError::Invalid(problem.to_owned()))?;
         let own = self.advertise();
         let meant = record.numbered().find(|(node, _)| *node == record.identity.node).map(|(_, address)| address);
@@ -206,30 +223,79 @@ impl Node {
             let meant = meant.cloned().unwrap_or_default();
             return Err(AssignError::Invalid(format!("this node is {own}, and {meant} is to become a member")));
         }
-        self.join(record).await.map_err(AssignError::Taken)
+        let done = if begin { self.follow(record).await } else { self.hold(record).await };
+        done.map_err(AssignError::Taken)
     }
 
-    /// Becomes the member that the record says, for good; done twice it is the same as done once.
+    /// Holds an assignment, until it is begun or gives way to one of a cluster with a lower id, made of the same nodes: so
+    /// that of two clusters that are made at once, one is. Done twice it is the same as done once.
     ///
     /// # Errors
     ///
-    /// It is another already, or its disk failed.
-    async fn join(&self, record: Record) -> Result<(), String> {
+    /// It is or holds another, or its disk failed.
+    async fn hold(&self, record: Record) -> Result<(), String> {
         let _one = self.joining.lock().await;
-        if let Some(member) = self.member() {
-            let is = member.record();
-            if (is.identity, &is.members) == (record.identity, &record.members) {
-                return Ok(());
+        match self.record() {
+            Some(is) if is.is_same_as(&record) => return Ok(()),
+            Some(is) if is.began || !is.has_members_of(&record) || is.identity.cluster < record.identity.cluster => {
+                return Err(self.is_another(&is, &record));
             }
-            return Err(format!(
-                "{} is {} already, and cannot become {}",
-                self.advertise(),
-                is.identity,
-                record.identity
-            ));
+            _ => {}
         }
         record.save(&self.parts.disk).await.map_err(|error| error.to_string())?;
-        self.become_member(record).await
+        self.held.send_replace(Some(record));
+        Ok(())
+    }
+
+    /// Takes up what this node holds, as the first of its cluster or after it: all members were seen to hold theirs.
+    ///
+    /// # Errors
+    ///
+    /// It holds something else by now, or its disk failed.
+    async fn begin(&self, record: &Record) -> Result<(), String> {
+        let _one = self.joining.lock().await;
+        match self.record() {
+            Some(is) if !is.is_same_as(record) => Err(self.is_another(&is, record)),
+            None => Err(self.is_blank(record)),
+            Some(is) if is.began => Ok(()),
+            Some(is) => self.become_member(is).await,
+        }
+    }
+
+    /// Takes up a place in a cluster that has begun, whatever else of the same nodes this node held. A node that holds
+    /// nothing is not the one that the place was given to: that one may have voted, and has lost its memory.
+    ///
+    /// # Errors
+    ///
+    /// It is another, or none, or its disk failed.
+    async fn follow(&self, record: Record) -> Result<(), String> {
+        let _one = self.joining.lock().await;
+        match self.record() {
+            None => Err(self.is_blank(&record)),
+            Some(is) if is.began && is.is_same_as(&record) => Ok(()),
+            Some(is) if is.began || !is.has_members_of(&record) => Err(self.is_another(&is, &record)),
+            Some(_) => self.become_member(record).await,
+        }
+    }
+
+    /// A member of that cluster calls this node: takes up the place in it that this node holds, if it does. Only who has begun
+    /// calls.
+    pub async fn called_by_member_of(&self, cluster: ClusterId) {
+        let held = self.held.borrow().clone();
+        if let Some(record) = held.filter(|held| held.identity.cluster == cluster)
+            && let Err(problem) = self.follow(record).await
+        {
+            tracing::warn!(problem, "the place in the cluster that this node holds cannot be taken up");
+        }
+    }
+
+    fn is_another(&self, is: &Record, meant: &Record) -> String {
+        let how = if is.began { "is" } else { "is held to become" };
+        format!("{} {how} {} already, and cannot become {}", self.advertise(), is.identity, meant.identity)
+    }
+
+    fn is_blank(&self, meant: &Record) -> String {
+        found::lost_its_memory(&self.advertise(), meant.identity.cluster)
     }
 
     async fn become_member(&self, record: Record) -> Result<(), String> {
@@ -239,6 +305,7 @@ impl Node {
         let clients = self.clients.clone();
         let member = Member::start(record, parts, settings, ingress, clients, calls, self.failed.clone()).await?;
         let _ = self.member.set(member);
+        self.held.send_replace(None);
         self.health.set_serving(true).await;
         tracing::info!(node = identity.node.0, cluster = %identity.cluster, "this node is a member");
         Ok(())

@@ -33,6 +33,8 @@ pub struct Settings {
     pub insecure: bool,
     /// Threads of the runtime; with 1 it runs on the main thread alone.
     pub threads: usize,
+    /// Connections that are served at once.
+    pub connections: usize,
     /// The write-ahead log.
     pub log: LogSettings,
     /// Snapshots.
@@ -132,6 +134,7 @@ impl Settings {
             zone: String::new(),
             insecure: false,
             threads: 1,
+            connections: 0,
             log: LogSettings { sync: Sync::Always, segment_bytes: 0 },
             snapshot: SnapshotSettings { log_bytes: 0 },
             raft: RaftSettings {

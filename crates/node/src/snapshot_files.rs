@@ -30,7 +30,7 @@ use crate::raft::types::SnapshotMeta;
 use format::{BlockReader, BlockWriter, Head};
 
 /// The directory of all snapshots.
-const DIRECTORY: &str = "snapshots";
+pub(crate) const DIR: &str = "snapshots";
 
 /// The snapshots of one group. Cheap to clone.
 #[derive(Clone)]
@@ -156,7 +156,7 @@ impl SnapshotFiles {
 
     /// Opens a file and reads all of it once.
     fn open(&self, files: &dyn Files, name: &str) -> io::Result<SnapshotHandle> {
-        let file: Arc<dyn File> = files.open(&format!("{DIRECTORY}/{name}"))?.into();
+        let file: Arc<dyn File> = files.open(&format!("{DIR}/{name}"))?.into();
         let (head, head_len) = Head::read(&*file)?;
         if (head.cluster, head.group) != (self.cluster, self.group) {
             return Err(rot(format!("it is of group {} of cluster {}", head.group.0, head.cluster)));
@@ -170,12 +170,12 @@ impl SnapshotFiles {
         let this = self.clone();
         let adopt = move |files: &dyn Files| {
             let name = this.name(&meta);
-            files.rename(&this.aside(), &format!("{DIRECTORY}/{name}"))?;
-            files.sync_dir(DIRECTORY)?;
+            files.rename(&this.aside(), &format!("{DIR}/{name}"))?;
+            files.sync_dir(DIR)?;
             let handle = this.open(files, &name)?;
             let names = this.names(files)?;
             for old in names.iter().rev().skip(caps::SNAPSHOTS_KEPT) {
-                files.remove(&format!("{DIRECTORY}/{old}"))?;
+                files.remove(&format!("{DIR}/{old}"))?;
             }
             tracing::info!(group = this.group.0, file = name, bytes = handle.len, "a snapshot is on disk");
             Ok(handle)
@@ -188,7 +188,7 @@ impl SnapshotFiles {
     }
 
     fn aside(&self) -> String {
-        format!("{DIRECTORY}/g{}.part", self.group.0)
+        format!("{DIR}/g{}.part", self.group.0)
     }
 
     fn name(&self, meta: &SnapshotMeta) -> String {
@@ -198,9 +198,9 @@ impl SnapshotFiles {
 
     /// The group's files, oldest first.
     fn names(&self, files: &dyn Files) -> io::Result<Vec<String>> {
-        files.make_dir(DIRECTORY)?;
+        files.make_dir(DIR)?;
         let prefix = format!("g{}-", self.group.0);
-        let mut names = files.list(DIRECTORY)?;
+        let mut names = files.list(DIR)?;
         names.retain(|name| name.starts_with(&prefix) && name.ends_with(".snap"));
         names.sort();
         Ok(names)
@@ -208,7 +208,7 @@ impl SnapshotFiles {
 }
 
 fn begin(files: &dyn Files, aside: &str, head: &Head) -> io::Result<BlockWriter> {
-    files.make_dir(DIRECTORY)?;
+    files.make_dir(DIR)?;
     files.sync_dir("")?;
     // What an interrupted write left behind.
     match files.remove(aside) {

@@ -93,6 +93,11 @@ impl NodeMachine {
         self.running.is_some()
     }
 
+    /// How often it was started.
+    pub fn boots(&self) -> u64 {
+        self.boots
+    }
+
     /// Whether it sleeps.
     pub fn is_asleep(&self) -> bool {
         self.asleep
@@ -128,7 +133,7 @@ impl NodeMachine {
                     let store = store.clone();
                     async move { Ok(Arc::new(store) as Arc<dyn ControlStore>) }.boxed()
                 }),
-                transport: Arc::new(move |me, directory| Arc::new(peers.clone().links(me.node, directory))),
+                transport: Arc::new(move |me, directory| Arc::new(peers.clone().links(me, directory))),
                 newcomers,
             };
             let fail = |why: String| *problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt, ready};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use quorate_core::{GroupId, Index, NodeId};
+use quorate_node::identity::Identity;
 use quorate_node::node::Node;
 use quorate_node::raft::messages::Message;
 use quorate_node::raft::types::Vote;
@@ -82,14 +83,14 @@ pub struct Peers {
 /// The way to the members that a directory names.
 #[derive(Clone)]
 pub struct Links {
-    me: NodeId,
+    me: Identity,
     directory: Directory,
     peers: Peers,
 }
 
 impl std::fmt::Debug for Links {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Links of {}", self.me)
+        write!(f, "Links of {}", self.me.node)
     }
 }
 
@@ -108,7 +109,7 @@ fn nothing<T: Send + 'static>(problem: &str) -> Work<T> {
 
 impl Peers {
     /// As the transport of that node.
-    pub fn links(self, me: NodeId, directory: Directory) -> Links {
+    pub fn links(self, me: Identity, directory: Directory) -> Links {
         Links { me, directory, peers: self }
     }
 
@@ -179,10 +180,15 @@ async fn answer<T>(node: NodeId, begun: Option<Answer<T>>, patience: Duration) -
     }
 }
 
-fn handle(nodes: &Nodes, there: Machine, from: NodeId, call: Call) -> Work<Bytes> {
-    match nodes.handler(there) {
-        Some(handler) => handler.handle(from, call),
-        None => nothing(NO_CLUSTER),
+fn handle(nodes: &Nodes, there: Machine, from: Identity, call: Call) -> Work<Bytes> {
+    match (nodes.handler(there), nodes.get(there)) {
+        (Some(handler), _) => handler.handle(from.node, call),
+        (None, Some(node)) => async move {
+            node.called_by_member_of(from.cluster).await;
+            Err(NO_CLUSTER.to_owned())
+        }
+        .boxed(),
+        (None, None) => nothing(NO_CLUSTER),
     }
 }
 
@@ -208,7 +214,7 @@ impl Transport for Links {
         let lost = |error: std::io::Error| CallError::Lost { node: to, problem: error.to_string() };
         let blocks: Vec<Bytes> = blocks.try_collect().await.map_err(lost)?;
         let keys = self.peers.tap.seen().keys.get(&(group, self.peers.here)).copied().unwrap_or(0);
-        let (from, fired) = (self.me, self.peers.fired.clone());
+        let (from, fired) = (self.me.node, self.peers.fired.clone());
         let work = move |nodes: &Nodes| -> Work<Bytes> {
             let Some(handler) = nodes.handler(there) else { return nothing(NO_CLUSTER) };
             let blocks = stream::iter(blocks.into_iter().map(Ok)).boxed();
@@ -231,7 +237,7 @@ impl Transport for Links {
         group: GroupId,
         at_least: Index,
     ) -> Result<Option<SnapshotOut>, CallError> {
-        let (there, me) = (self.machine(from)?, self.me);
+        let (there, me) = (self.machine(from)?, self.me.node);
         let work = move |nodes: &Nodes| -> Work<Option<(Bytes, u64, Vec<Bytes>)>> {
             let Some(handler) = nodes.handler(there) else { return nothing(NO_CLUSTER) };
             let found = handler.snapshot(me, group, at_least);

@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures::future::{BoxFuture, FutureExt as _};
 use quorate_core::GroupId;
+use quorate_node::node::Node;
 use quorate_node::services::{Admin, Cluster};
 use quorate_proto::convert::policy_to_wire;
 use quorate_proto::v1;
@@ -110,6 +112,31 @@ pub struct World {
     /// Machines that die within this tick, and how far into it.
     doomed: BTreeMap<Machine, (Duration, bool)>,
     policy_changes: u64,
+}
+
+/// Asks a node for a cluster of all nodes until there is one.
+async fn ask_to_found(node: Arc<Node>, made: Arc<AtomicBool>) {
+    let request = v1::ClusterInitRequest {
+        nodes: (0..NODES).map(address).collect(),
+        shards: SHARDS,
+        replicas: NODES as u32,
+        ..v1::ClusterInitRequest::default()
+    };
+    while Cluster::found(&*node, request.clone()).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    made.store(true, Ordering::Relaxed);
+}
+
+/// Asks a node to put the policies in force until they are.
+async fn ask_to_apply(node: Arc<Node>, applied: Arc<AtomicBool>) {
+    let policies: Vec<v1::Policy> = load::policies().iter().map(policy_to_wire).collect();
+    let request = || v1::PolicyApplyRequest { policies: policies.clone(), ..Default::default() };
+    let admin = Admin::new(node);
+    while admin.policy_apply(tonic::Request::new(request())).await.is_err() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    applied.store(true, Ordering::Relaxed);
 }
 
 /// Runs a world from its seed.
@@ -305,43 +332,54 @@ impl World {
         so(self)
     }
 
+    /// Some of the nodes, one or all at once, are asked for the same cluster, and some die on the way.
     fn make_cluster(&mut self) -> bool {
-        if !self.until(PATIENCE, |world| (0..NODES).all(|here| world.shared.nodes.get(here).is_some())) {
+        let mut askers: Vec<Machine> = (0..NODES).collect();
+        askers.shuffle(&mut self.random);
+        askers.truncate(self.random.random_range(1..=NODES));
+        for _ in 0..self.random.random_range(0..4) {
+            let (at, victim) = (self.random.random_range(0..1_500_000), self.random.random_range(0..NODES));
+            let (down, power) = (self.random.random_range(50_000..1_500_000), self.random.random());
+            self.later(at, Action::Kill(vec![victim], down, power));
+        }
+        if !self.insist(&askers, |node, made| ask_to_found(node, made).boxed()) {
             return false;
         }
-        let Some(node) = self.shared.nodes.get(0) else { return false };
-        let nodes = (0..NODES).map(address).collect();
-        let request = v1::ClusterInitRequest {
-            nodes,
-            shards: SHARDS,
-            replicas: NODES as u32,
-            ..v1::ClusterInitRequest::default()
+        let all_belong = |world: &World| {
+            let clusters = (0..NODES).map(|here| world.shared.nodes.get(here).map(|node| node.identify()));
+            let clusters: Option<Vec<_>> = clusters.collect();
+            clusters.is_some_and(|nodes| nodes.iter().all(|node| node.began && node.cluster_id == nodes[0].cluster_id))
         };
-        let made: Arc<AtomicBool> = Arc::default();
-        let done = Arc::clone(&made);
-        self.machines[0].spawn(async move {
-            while Cluster::found(&*node, request.clone()).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-            done.store(true, Ordering::Relaxed);
-        });
-        self.until(PATIENCE, |_| made.load(Ordering::Relaxed))
+        self.until(PATIENCE, all_belong)
     }
 
     fn apply_policies(&mut self) -> bool {
-        let Some(node) = self.shared.nodes.get(0) else { return false };
-        let policies: Vec<v1::Policy> = load::policies().iter().map(policy_to_wire).collect();
-        let applied: Arc<AtomicBool> = Arc::default();
-        let done = Arc::clone(&applied);
-        self.machines[0].spawn(async move {
-            let request = || v1::PolicyApplyRequest { policies: policies.clone(), ..Default::default() };
-            let admin = Admin::new(node);
-            while admin.policy_apply(tonic::Request::new(request())).await.is_err() {
-                tokio::time::sleep(Duration::from_millis(200)).await;
+        self.insist(&[0], |node, applied| ask_to_apply(node, applied).boxed())
+    }
+
+    /// Has these nodes asked for something until one has it done, again whenever one starts anew; whether it was done in time.
+    fn insist(
+        &mut self,
+        askers: &[Machine],
+        ask: impl Fn(Arc<Node>, Arc<AtomicBool>) -> BoxFuture<'static, ()>,
+    ) -> bool {
+        let done: Arc<AtomicBool> = Arc::default();
+        let mut asked = [0; NODES];
+        let end = self.now + PATIENCE;
+        while !done.load(Ordering::Relaxed) {
+            if self.now >= end {
+                return false;
             }
-            done.store(true, Ordering::Relaxed);
-        });
-        self.until(PATIENCE, |_| applied.load(Ordering::Relaxed))
+            for &here in askers {
+                let boot = self.machines[here].boots();
+                if let Some(node) = self.shared.nodes.get(here).filter(|_| asked[here] != boot) {
+                    asked[here] = boot;
+                    self.machines[here].spawn(ask(node, Arc::clone(&done)));
+                }
+            }
+            self.tick();
+        }
+        true
     }
 
     fn client(&self, number: usize) -> Load {

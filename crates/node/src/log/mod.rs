@@ -45,6 +45,7 @@ pub use handle::GroupLog;
 pub use marks::Marks;
 pub use queue::Done;
 pub use record::SegmentId;
+pub(crate) use segment::DIR;
 
 use crate::caps;
 use crate::disk::Disk;

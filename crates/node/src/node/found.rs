@@ -1,15 +1,19 @@
 //! Making a cluster of nodes that are in none.
 //!
 //! ```text
-//!  asked ─► who is there? ─► each told who it is ─► control group begins by itself ─► genesis ─► shards begin by themselves
-//!             all answer,      this node first                                        once         every shard has a leader
-//!             none is another's
+//!  asked ─► who is there? ─► each holds its place ─► this node begins ─► the others begin ─► genesis ─► shards begin
+//!             all answer,      a lower cluster's                           its control group    once       by themselves
+//!             none is another's  displaces a higher's                      by itself
 //! ```
 //!
 //! Every step may be done again: a cluster whose making was interrupted is finished by asking any of its nodes for the same.
 //! The genesis comes last, when every node knows that it is a member; so a cluster that was born is whole.
-
-use std::collections::BTreeSet;
+//!
+//! A place that is only held has no log and no vote, and may be given up. Once one node has begun, all have held their
+//! places; a node that holds none then was emptied since, and may have voted: it is never given its place again.
+//!
+//! Two operators may ask different nodes at once. The cluster with the lower id displaces the other wherever that is only
+//! held, and whoever made the other goes on with this one: a node begins only what all were seen to hold, so never both.
 
 use futures::future::join_all;
 use quorate_core::{Arc, NodeId, PolicyVersion, Ring, ShardId};
@@ -25,7 +29,7 @@ use crate::identity::{ClusterId, Identity};
 use crate::services::admin::change::{propose, until_none_lags};
 use crate::settings::is_advertisable;
 
-use super::record::Record;
+use super::record::{Record, same_nodes};
 
 /// What was asked, checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ struct Candidate {
     cluster: Option<ClusterId>,
     members: Vec<String>,
     cluster_name: String,
+    /// It has taken its place up.
+    began: bool,
 }
 
 /// Makes the cluster, or finishes making it.
@@ -61,7 +67,7 @@ pub(super) async fn found(node: &Node, request: v1::ClusterInitRequest) -> Resul
         None => {}
     }
     if !node.member().is_some_and(|member| member.state().is_born()) {
-        assemble(node, &plan).await?;
+        assemble(node, &plan, deadline).await?;
     }
     until_born(node, deadline).await?;
     until_none_lags(node, PolicyVersion(0), deadline).await.map_err(|lagging| {
@@ -120,49 +126,21 @@ fn plan(request: v1::ClusterInitRequest) -> Result<Plan, String> {
 }
 
 /// Makes every node a member, and the cluster be born.
-async fn assemble(node: &Node, plan: &Plan) -> Result<(), Status> {
-    let mut candidates = Vec::new();
-    for answer in join_all(plan.nodes.iter().map(|address| identify(node, address))).await {
-        candidates.push(answer.map_err(Status::unavailable)?);
-    }
-    let (cluster, name, members) = match candidates.iter().find_map(|found| Some((found, found.cluster?))) {
-        Some((found, cluster)) => (cluster, found.cluster_name.clone(), found.members.clone()),
-        None => (draw_cluster(node), plan.name.clone(), in_order(&node.advertise(), &plan.nodes)),
+async fn assemble(node: &Node, plan: &Plan, deadline: Instant) -> Result<(), Status> {
+    let (candidates, records) = loop {
+        match gather(node, plan).await? {
+            Gathered::Begun { candidates, records } => break (candidates, records),
+            // Another cluster is being made of the same nodes: one of the two gets ahead.
+            Gathered::Displaced(problem) if Instant::now() >= deadline => return Err(Status::aborted(problem)),
+            Gathered::Displaced(_) => sleep(caps::ADMIN_RETRY).await,
+        }
     };
-    for candidate in &candidates {
-        if let Some(other) = candidate.cluster {
-            same_members(&candidate.address, other, &candidate.members, plan)?;
-            if other != cluster {
-                return Err(Status::already_exists(format!(
-                    "{} belongs to cluster {other}, and another of the nodes to cluster {cluster}; empty the data directories \
-                     of those that are to begin anew",
-                    candidate.address
-                )));
-            }
-        }
-    }
-    let records = (1..).map(NodeId).zip(&members).map(|(id, _)| Record {
-        identity: Identity { cluster, node: id },
-        cluster_name: name.clone(),
-        members: members.clone(),
-        began: false,
-    });
-    let mut others = Vec::new();
-    for (record, address) in records.zip(&members) {
-        if *address == node.advertise() {
-            node.join(record).await.map_err(Status::already_exists)?;
-        } else {
-            others.push((address, record));
-        }
-    }
-    let assigned = others
-        .into_iter()
-        .map(|(address, record)| async move { node.parts().newcomers.assign(address, assign_to_wire(&record)).await });
-    for assigned in join_all(assigned).await {
-        assigned.map_err(Status::unavailable)?;
-    }
+    let Some(Record { identity: Identity { cluster, .. }, cluster_name: name, members, .. }) =
+        records.into_iter().next()
+    else {
+        return Err(Status::internal("a cluster of no node was made"));
+    };
     let genesis = genesis(node, plan, cluster, name, &members, &candidates);
-    let deadline = Instant::now() + caps::FOUND_PATIENCE;
     loop {
         let problem = match propose(node, &genesis).await {
             Ok(Reply::Done(_)) => return Ok(()),
@@ -176,6 +154,94 @@ async fn assemble(node: &Node, plan: &Plan) -> Result<(), Status> {
         }
         sleep(caps::ADMIN_RETRY).await;
     }
+}
+
+/// How far the nodes were brought.
+enum Gathered {
+    /// All have taken up their places.
+    Begun { candidates: Vec<Candidate>, records: Vec<Record> },
+    /// A place was given to another cluster that is being made; in words.
+    Displaced(String),
+}
+
+/// Gives every node its place, and lets them take it up.
+async fn gather(node: &Node, plan: &Plan) -> Result<Gathered, Status> {
+    let mut candidates = Vec::new();
+    for answer in join_all(plan.nodes.iter().map(|address| identify(node, address))).await {
+        candidates.push(answer.map_err(Status::unavailable)?);
+    }
+    let records = records(node, plan, &candidates)?;
+    let own = node.advertise();
+    let (mine, others): (Vec<_>, Vec<_>) = records.iter().zip(&records[0].members).partition(|(_, at)| **at == own);
+    let began = candidates.iter().any(|candidate| candidate.began);
+    let tell = async |record: &Record, address: &String, begin: bool| {
+        if *address == own {
+            node.assign(assign_to_wire(record, begin)).await.map_err(|error| error.to_string())
+        } else {
+            node.parts().newcomers.assign(address, assign_to_wire(record, begin)).await
+        }
+    };
+    if !began {
+        // In order: of two who make a cluster at once, the same node tells both who is ahead.
+        for (record, address) in records.iter().zip(&records[0].members) {
+            if let Err(problem) = tell(record, address, false).await {
+                return Ok(Gathered::Displaced(problem));
+            }
+        }
+        for (record, _) in mine {
+            if let Err(problem) = node.begin(record).await {
+                return Ok(Gathered::Displaced(problem));
+            }
+        }
+    }
+    let told = if began { records.iter().zip(&records[0].members).collect() } else { others };
+    for told in join_all(told.into_iter().map(|(record, address)| tell(record, address, true))).await {
+        told.map_err(Status::unavailable)?;
+    }
+    Ok(Gathered::Begun { candidates, records })
+}
+
+/// The places of all nodes: in the cluster that has begun, in the one with the lowest id of those that are being made, or in a
+/// new one.
+fn records(node: &Node, plan: &Plan, candidates: &[Candidate]) -> Result<Vec<Record>, Status> {
+    let placed = candidates.iter().filter_map(|found| Some((found, found.cluster?)));
+    let first = placed.clone().min_by_key(|(found, cluster)| (!found.began, *cluster));
+    let (cluster, name, members) = match first {
+        Some((found, cluster)) => (cluster, found.cluster_name.clone(), found.members.clone()),
+        None => (draw_cluster(node), plan.name.clone(), in_order(&node.advertise(), &plan.nodes)),
+    };
+    for (candidate, other) in placed {
+        same_members(&candidate.address, other, &candidate.members, plan)?;
+        if other != cluster && candidate.began {
+            return Err(Status::already_exists(format!(
+                "{} belongs to cluster {other}, and another of the nodes to cluster {cluster}; empty the data directories of \
+                 those that are to begin anew",
+                candidate.address
+            )));
+        }
+    }
+    if first.is_some_and(|(found, _)| found.began)
+        && let Some(blank) = candidates.iter().find(|candidate| candidate.cluster.is_none())
+    {
+        return Err(Status::failed_precondition(lost_its_memory(&blank.address, cluster)));
+    }
+    let record = |(id, _)| Record {
+        identity: Identity { cluster, node: NodeId(id) },
+        cluster_name: name.clone(),
+        members: members.clone(),
+        began: false,
+    };
+    Ok((1..).zip(&members).map(record).collect())
+}
+
+/// Why a node without a place is not given one in a cluster that was made with it.
+pub(super) fn lost_its_memory(address: &str, cluster: ClusterId) -> String {
+    format!(
+        "{address} holds no place in cluster {cluster}, which was made with a node there and has begun: its data directory was \
+         emptied, or is another's. What that node voted and acknowledged is forgotten, so nothing may take its place under its \
+         id; the cluster goes on without it as long as a majority of each shard's replicas runs. Put its data directory back if \
+         there is one"
+    )
 }
 
 async fn identify(node: &Node, address: &String) -> Result<Candidate, String> {
@@ -194,6 +260,7 @@ async fn identify(node: &Node, address: &String) -> Result<Candidate, String> {
         cluster: cluster.map(|id| ClusterId(u128::from_be_bytes(id))),
         members: answer.members,
         cluster_name: answer.cluster_name,
+        began: answer.began,
     })
 }
 
@@ -204,7 +271,7 @@ fn in_order(own: &str, nodes: &[String]) -> Vec<String> {
 }
 
 fn same_members(address: &str, cluster: ClusterId, members: &[String], plan: &Plan) -> Result<(), Status> {
-    if members.iter().collect::<BTreeSet<_>>() == plan.nodes.iter().collect::<BTreeSet<_>>() {
+    if same_nodes(members, &plan.nodes) {
         return Ok(());
     }
     Err(Status::already_exists(format!(
@@ -220,12 +287,13 @@ fn draw_cluster(node: &Node) -> ClusterId {
     ClusterId(u128::from_be_bytes(id))
 }
 
-pub(super) fn assign_to_wire(record: &Record) -> v1::AssignRequest {
+pub(super) fn assign_to_wire(record: &Record, begin: bool) -> v1::AssignRequest {
     v1::AssignRequest {
         cluster_id: record.identity.cluster.0.to_be_bytes().to_vec().into(),
         cluster_name: record.cluster_name.clone(),
         node_id: record.identity.node.0,
         nodes: record.members.clone(),
+        begin,
     }
 }
 

@@ -104,6 +104,8 @@ impl Member {
             machine = open().await?;
         }
         let state = machine.watch();
+        // Before it may vote.
+        at_its_address(me.node, &record, &state.borrow(), &settings.advertise)?;
         let peers = Peers::new(GroupId::CONTROL, Arc::clone(&transport));
         let control = Group::start(me.node, group_log, machine, peers, Arc::clone(&raft)).await?;
         dispatch.add(GroupId::CONTROL, control.raft().clone(), files);
@@ -221,6 +223,7 @@ impl Member {
 
     /// Stops every group, then the log.
     pub(super) async fn shutdown(&self) {
+        self.dispatch.remove_all();
         let replicas = self.replicas();
         join_all(replicas.values().map(|replica| replica.group().shutdown())).await;
         self.control.shutdown().await;
@@ -295,16 +298,7 @@ impl Member {
         }
         self.directory.set(state.nodes.values().map(|node| (node.id, node.address.clone())));
         let me = self.identity().node;
-        if let Some(known) = state.nodes.get(&me)
-            && known.address != self.settings.advertise
-        {
-            tracing::warn!(
-                node = me.0,
-                known = known.address,
-                advertise = self.settings.advertise,
-                "the cluster knows this node by another address than it gives now; others look for it there"
-            );
-        }
+        at_its_address(me, &self.record, &state, &self.settings.advertise)?;
         let running = self.replicas();
         for shard in state.shards_of(me).filter(|shard| !running.contains_key(&shard.id)) {
             let files = SnapshotFiles::new(self.parts.disk.clone(), self.identity().cluster, shard.id.into());
@@ -372,6 +366,18 @@ impl Member {
                 changed = leadership.changed() => if changed.is_err() { return },
             }
         }
+    }
+}
+
+/// A node stays where the cluster knows it: whoever has its data directory and gives another address is a copy of it.
+fn at_its_address(me: NodeId, record: &Record, state: &ControlState, advertise: &str) -> Result<(), String> {
+    let told = record.numbered().find(|(node, _)| *node == me).map(|(_, address)| address);
+    match state.nodes.get(&me).map(|node| &node.address).or(told) {
+        Some(known) if known != advertise => Err(format!(
+            "the cluster knows {me} at {known}, and `advertise` says {advertise} here: either this is a copy of that node's data \
+             directory, and may not run beside it, or the setting was changed; set `advertise` to {known} again"
+        )),
+        _ => Ok(()),
     }
 }
 

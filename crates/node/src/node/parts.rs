@@ -14,7 +14,7 @@ use crate::random::{Random, SystemRandom};
 use crate::transport::{Directory, Newcomers, TonicNewcomers, TonicPeers, Transport};
 
 /// The control database's directory in the data directory.
-const CONTROL: &str = "control";
+pub(super) const CONTROL_DIR: &str = "control";
 
 /// Opens the control database.
 pub type OpenStore = dyn Fn() -> BoxFuture<'static, Result<Arc<dyn ControlStore>, StoreError>> + Send + Sync;
@@ -52,7 +52,7 @@ impl Parts {
     /// The directory cannot be used, or another process uses it.
     pub async fn real(data_dir: &Path) -> std::io::Result<Parts> {
         let disk = RealDisk::open(data_dir).await?;
-        let control = data_dir.join(CONTROL);
+        let control = data_dir.join(CONTROL_DIR);
         let store = move || {
             let control = control.clone();
             async move { Ok(Arc::new(SledControlStore::open(&control).await?) as Arc<dyn ControlStore>) }.boxed()

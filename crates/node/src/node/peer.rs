@@ -5,11 +5,13 @@ use std::sync::Arc;
 use futures::stream::BoxStream;
 use quorate_proto::v1;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{AssignError, Node};
+use crate::identity::ClusterId;
 use crate::services::NO_CLUSTER;
-use crate::transport::tonic::PeerService;
+use crate::transport::tonic::{PeerService, cluster_of};
 
 /// The service.
 pub(super) struct Peers {
@@ -21,8 +23,13 @@ impl Peers {
         Peers { node }
     }
 
-    /// The ear for members; none before this node is one.
-    fn members(&self) -> Result<PeerService, Status> {
+    /// The ear for members; none before this node is one, which it becomes when its cluster speaks to it.
+    async fn members(&self, caller: &MetadataMap) -> Result<PeerService, Status> {
+        if self.node.member().is_none()
+            && let Some(cluster) = ClusterId::parse(cluster_of(caller))
+        {
+            self.node.called_by_member_of(cluster).await;
+        }
         let member = self.node.member().ok_or_else(|| Status::failed_precondition(NO_CLUSTER))?;
         Ok(PeerService::new(member.identity(), member.dispatch()))
     }
@@ -37,21 +44,21 @@ impl v1::peer_server::Peer for Peers {
         &self,
         request: Request<Streaming<v1::PeerRequests>>,
     ) -> Result<Response<Self::ExchangeStream>, Status> {
-        self.members()?.exchange(request)
+        self.members(request.metadata()).await?.exchange(request)
     }
 
     async fn install_snapshot(
         &self,
         request: Request<Streaming<v1::SnapshotPart>>,
     ) -> Result<Response<v1::PeerResponse>, Status> {
-        self.members()?.install_snapshot(request).await
+        self.members(request.metadata()).await?.install_snapshot(request).await
     }
 
     async fn fetch_snapshot(
         &self,
         request: Request<v1::FetchSnapshotRequest>,
     ) -> Result<Response<Self::FetchSnapshotStream>, Status> {
-        self.members()?.fetch_snapshot(request).await
+        self.members(request.metadata()).await?.fetch_snapshot(request).await
     }
 
     async fn identify(&self, _: Request<v1::IdentifyRequest>) -> Result<Response<v1::IdentifyResponse>, Status> {

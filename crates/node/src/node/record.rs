@@ -5,15 +5,17 @@
 //!  file:   magic, version, length, checksum │ the record
 //! ```
 
+use std::collections::BTreeSet;
 use std::io;
 
 use prost::Message;
 use quorate_core::NodeId;
 use quorate_proto::v1;
 
-use crate::caps;
+use super::parts::CONTROL_DIR;
 use crate::disk::{Disk, Files};
 use crate::identity::{ClusterId, Identity};
+use crate::{caps, log, snapshot_files};
 
 const NAME: &str = "member";
 const ASIDE: &str = "member.new";
@@ -30,11 +32,21 @@ pub(super) struct Record {
     pub(super) cluster_name: String,
     /// The addresses of the cluster's first members; their ids go from 1 in this order.
     pub(super) members: Vec<String>,
-    /// Whether the node's log was begun; from then on it must be there.
+    /// Whether the node has taken this up: its log was begun, and from then on must be there. Before, the record is only held.
     pub(super) began: bool,
 }
 
 impl Record {
+    /// Whether both make the same node the same member.
+    pub(super) fn is_same_as(&self, other: &Record) -> bool {
+        (self.identity, &self.members) == (other.identity, &other.members)
+    }
+
+    /// Whether both clusters are made of the same nodes, in whatever order.
+    pub(super) fn has_members_of(&self, other: &Record) -> bool {
+        same_nodes(&self.members, &other.members)
+    }
+
     /// The first members with their ids.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (NodeId, &String)> {
         (1..).map(NodeId).zip(&self.members)
@@ -44,11 +56,12 @@ impl Record {
     ///
     /// # Errors
     ///
-    /// The disk failed, or the record is damaged.
+    /// The disk failed, the record is damaged, or it is gone and what it was the record of is there.
     pub(super) async fn load(disk: &Disk) -> io::Result<Option<Record>> {
         let bytes = disk.run(|files| {
-            if !files.list("")?.iter().any(|name| name == NAME) {
-                return Ok(None);
+            let names = files.list("")?;
+            if !names.iter().any(|name| name == NAME) {
+                return nothing_is_left(files, &names).map(|()| None);
             }
             let file = files.open(NAME)?;
             let length = file.len()?;
@@ -129,10 +142,37 @@ impl Record {
     }
 }
 
+/// A directory without a record has to be without everything else that a member writes.
+fn nothing_is_left(files: &dyn Files, names: &[String]) -> io::Result<()> {
+    let mut left: Vec<&str> = Vec::new();
+    for dir in [log::DIR, snapshot_files::DIR] {
+        match files.list(dir) {
+            Ok(inside) if !inside.is_empty() => left.push(dir),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    left.extend(names.iter().map(String::as_str).filter(|name| *name == CONTROL_DIR));
+    if left.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "the data directory holds {}, and the file {NAME:?}, which says whose they are, is missing; restore it from a copy, or \
+         give the node an empty directory: it is a new node then, and may not take its old place",
+        left.iter().map(|name| format!("{name}/")).collect::<Vec<_>>().join(", ")
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidData, problem))
+}
+
+/// Whether two lists name the same nodes.
+pub(super) fn same_nodes(some: &[String], others: &[String]) -> bool {
+    some.iter().collect::<BTreeSet<_>>() == others.iter().collect::<BTreeSet<_>>()
+}
+
 fn damaged(how: &str) -> io::Error {
     let problem = format!(
-        "the file {NAME:?}, which says whose the data directory is, is damaged ({how}); restore it from a copy, or empty the \
-         directory and let the node join as a new one"
+        "the file {NAME:?}, which says whose the data directory is, is damaged ({how}); restore it from a copy, or \
+         give the node an empty directory: it is a new node then, and may not take its old place"
     );
     io::Error::new(io::ErrorKind::InvalidData, problem)
 }
@@ -159,6 +199,20 @@ mod tests {
         first.save(&disk).await.unwrap();
         record().save(&disk).await.unwrap();
         assert_eq!(Record::load(&disk).await.unwrap(), Some(record()));
+    }
+
+    #[tokio::test]
+    async fn what_a_member_wrote_is_nobodys_without_its_record() {
+        for left in [log::DIR, snapshot_files::DIR] {
+            let disk = MemoryDisk::new(1).mount().unwrap();
+            disk.run(move |files| files.make_dir(left)).await.unwrap();
+            assert_eq!(Record::load(&disk).await.unwrap(), None, "an empty {left} is nothing");
+            disk.run(move |files| files.create(&format!("{left}/0001")).map(drop)).await.unwrap();
+            let error = Record::load(&disk).await.unwrap_err().to_string();
+            assert!(error.contains(left) && error.contains("\"member\""), "{error}");
+            record().save(&disk).await.unwrap();
+            assert_eq!(Record::load(&disk).await.unwrap(), Some(record()));
+        }
     }
 
     #[test]

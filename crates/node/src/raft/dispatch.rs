@@ -45,6 +45,11 @@ impl Dispatch {
         self.groups.write().unwrap_or_else(PoisonError::into_inner).insert(group, calls);
     }
 
+    /// From now on, calls for groups find none: they are about to stop.
+    pub fn remove_all(&self) {
+        self.groups.write().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
     /// From now on, calls for the node itself come here.
     pub fn serve_node(&self, calls: Arc<dyn NodeCalls>) {
         *self.node.write().unwrap_or_else(PoisonError::into_inner) = Some(calls);

@@ -4,6 +4,7 @@
 
 pub mod admin;
 pub mod checks;
+mod connections;
 pub mod frames;
 pub mod front;
 pub mod ingress;
@@ -17,6 +18,7 @@ mod wire_tests;
 
 pub use admin::{Admin, Cluster};
 pub use checks::Checks;
+pub use connections::room;
 pub use frames::Frames;
 pub use front::Front;
 pub use ingress::{ClusterView, Door, Ingress};

@@ -1,7 +1,6 @@
 //! One port for clients, operators and other nodes: the gRPC server and its bounds.
 
 use std::future::Future;
-use std::time::Duration;
 
 use quorate_proto::v1::admin_server::{Admin, AdminServer};
 use quorate_proto::v1::checks_server::ChecksServer;
@@ -10,10 +9,10 @@ use quorate_proto::v1::topology_server::TopologyServer;
 use tokio::net::TcpListener;
 use tonic::service::Routes;
 use tonic::transport::Server;
-use tonic::transport::server::TcpIncoming;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
+use super::connections::Connections;
 use super::{Checks, Topology};
 use crate::caps;
 
@@ -77,17 +76,17 @@ pub fn routes(checks: Checks, topology: Topology, admin: impl Admin, peer: impl 
     .add_service(reflection().build_v1alpha().expect(VALID))
 }
 
-/// Serves on that listener until `stop` resolves; then takes no more calls, and gives those that are under way
+/// Serves up to `room` connections at once on that listener until `stop` resolves; then takes no more calls, and gives those that are under way
 /// [`caps::STOP_GRACE`] to end. Streams that clients keep open end with that.
 ///
 /// # Errors
 /// Where the server cannot go on.
 pub async fn serve(
     listener: TcpListener,
+    room: usize,
     routes: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = TcpIncoming::from(listener).with_nodelay(Some(true)).with_keepalive(Some(Duration::from_secs(60)));
     let (stopping, stopped) = tokio::sync::oneshot::channel::<()>();
     let signal = async {
         // A sender that is gone stops the server, too.
@@ -101,7 +100,7 @@ pub async fn serve(
         .initial_connection_window_size(caps::CONNECTION_WINDOW)
         .http2_max_header_list_size(caps::HEADERS)
         .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, signal);
+        .serve_with_incoming_shutdown(Connections::new(listener, room), signal);
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
         ended = &mut serving => return ended,

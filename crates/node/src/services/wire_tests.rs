@@ -83,7 +83,7 @@ async fn served() -> Served {
     let checks = Checks::new(Arc::clone(&ingress), address.clone());
     let routes = routes(checks, Topology::new(newest), Admin::new(played(Some(NodeId(1)))), NoPeers, &health);
     let (stop, stopped) = oneshot::channel();
-    let server = tokio::spawn(serve(listener, routes, stopped.map(drop)));
+    let server = tokio::spawn(serve(listener, crate::caps::CONNECTIONS_MIN, routes, stopped.map(drop)));
     Served { address, health, ingress, clients, stop: Some(stop), server, alive: Vec::new(), control: None }
 }
 

@@ -90,6 +90,13 @@ pub const SETTINGS: &[Setting] = &[
         set: |settings, value| settings.threads = value.whole() as usize,
     },
     Setting {
+        name: "connections",
+        kind: Kind::Whole(crate::caps::CONNECTIONS_MIN as u64, 1 << 20),
+        default: "4096",
+        meaning: "Connections that are served at once, clients' and other nodes' together; a further one is closed at once.",
+        set: |settings, value| settings.connections = value.whole() as usize,
+    },
+    Setting {
         name: "log.sync",
         kind: Kind::Word(&["always"]),
         default: "always",

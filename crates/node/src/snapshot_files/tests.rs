@@ -46,7 +46,7 @@ async fn the_newest_comes_back_and_two_are_kept() {
         let pieces: Vec<Bytes> = latest.blocks().try_collect().await.unwrap();
         assert_eq!(pieces.concat(), content(len));
     }
-    let kept = std::fs::read_dir(directory.path().join(DIRECTORY)).unwrap().count();
+    let kept = std::fs::read_dir(directory.path().join(DIR)).unwrap().count();
     assert_eq!(kept, caps::SNAPSHOTS_KEPT);
 }
 
@@ -69,7 +69,7 @@ async fn every_flipped_bit_and_every_cut_is_found() {
     let files = files(&directory).await;
     write(&files, 1, content(10)).await;
     write(&files, 2, content(200)).await;
-    let path = directory.path().join(DIRECTORY).join(files.name(&meta(2)));
+    let path = directory.path().join(DIR).join(files.name(&meta(2)));
     let good = std::fs::read(&path).unwrap();
     let older = |what: String| {
         let files = files.clone();

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use quorate_core::{
-    Algorithm, Charge, Check, Command, Cost, Fingerprint, Mode, Policy, PolicyId, PolicySet, Position, ShardId, Span,
+    Charge, Check, Command, Cost, Fingerprint, Mode, Policy, PolicyId, PolicySet, Position, ShardId, Span,
 };
 use quorate_law::{self as law, Limiter, Rule, Time};
 

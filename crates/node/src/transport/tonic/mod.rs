@@ -199,6 +199,15 @@ fn introduce(metadata: &mut MetadataMap, me: Identity, to: NodeId) {
     metadata.insert(TO, text(to.0.to_string()));
 }
 
+/// The cluster that a caller says it is a member of.
+pub(crate) fn cluster_of(metadata: &MetadataMap) -> &str {
+    text(metadata, CLUSTER)
+}
+
+fn text<'m>(metadata: &'m MetadataMap, name: &str) -> &'m str {
+    metadata.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
 /// What a status says, in words.
 fn words(status: &tonic::Status) -> String {
     match status.message() {

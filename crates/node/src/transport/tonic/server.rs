@@ -13,7 +13,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-use super::{CLUSTER, FROM, TO, snapshot_from_wire};
+use super::{FROM, TO, cluster_of, snapshot_from_wire, text};
 use crate::caps;
 use crate::identity::Identity;
 use crate::transport::{Call, Handler};
@@ -73,23 +73,24 @@ impl PeerService {
 
     /// Who speaks, if it may: a member of this cluster that means this node.
     fn admit(&self, metadata: &MetadataMap) -> Result<NodeId, Status> {
-        let text = |name| metadata.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let cluster = self.me.cluster.to_string();
-        if text(CLUSTER) != cluster {
+        if cluster_of(metadata) != self.me.cluster.to_string() {
             return Err(Status::permission_denied(format!(
                 "this is {}, and the caller is of cluster {}: one of them has the other's address by mistake",
                 self.me,
-                text(CLUSTER)
+                cluster_of(metadata)
             )));
         }
-        if text(TO) != self.me.node.0.to_string() {
+        if text(metadata, TO) != self.me.node.0.to_string() {
             return Err(Status::permission_denied(format!(
                 "this is {}, and the caller takes it for node {}: its address has moved to another node",
                 self.me,
-                text(TO)
+                text(metadata, TO)
             )));
         }
-        text(FROM).parse().map(NodeId).map_err(|_| Status::invalid_argument("the caller does not say which node it is"))
+        text(metadata, FROM)
+            .parse()
+            .map(NodeId)
+            .map_err(|_| Status::invalid_argument("the caller does not say which node it is"))
     }
 }
 
