@@ -146,13 +146,22 @@ pub struct Receipt {
     pub term: Term,
     /// The entry's index.
     pub index: Index,
-    /// The command's ordinal in the entry, from 0.
+    /// The command's ordinal in the entry, from 0; from [`Receipt::UNLOGGED`] on it is in no entry.
     pub place: u32,
     /// The logical time it was decided at.
     pub stamp: Stamp,
 }
 
 impl Receipt {
+    /// Places from this one on are of denials that were answered from the state alone, as it was after the entry of that index:
+    /// they are in no log, and charged nothing.
+    pub const UNLOGGED: u32 = 1 << 31;
+
+    /// Whether the log holds what was decided.
+    pub fn is_logged(&self) -> bool {
+        self.place < Receipt::UNLOGGED
+    }
+
     /// The place in the log alone, which orders what one shard decided.
     pub fn position(&self) -> Position {
         Position { index: self.index, place: self.place }

@@ -37,11 +37,17 @@ pub enum Planted {
     PoliciesGivenUp,
     /// A node that starts trusts its own wall clock where clocks disagree.
     FreshClockTrusted,
+    /// A leader that was ever heard goes on as if it were the only one.
+    LeaseNeverEnds,
+    /// A node that starts grants votes at once.
+    VotesAtOnce,
+    /// A denial is given from the state although something that gives allowance back is on its way.
+    DeniesDespiteRefund,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 10] = [
+    pub const ALL: [Planted; 13] = [
         Planted::ApplyReadsClock,
         Planted::AnswerBeforeSync,
         Planted::VoteNotSynced,
@@ -52,6 +58,9 @@ impl Planted {
         Planted::ErrorHidesCharge,
         Planted::PoliciesGivenUp,
         Planted::FreshClockTrusted,
+        Planted::LeaseNeverEnds,
+        Planted::VotesAtOnce,
+        Planted::DeniesDespiteRefund,
     ];
 }
 

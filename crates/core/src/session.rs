@@ -268,6 +268,17 @@ impl Sessions {
         session.frames[at].runs.iter().find_map(|run| find_in_run(self.shard, run, place))
     }
 
+    /// Whether a frame is new to its session, which can do without it: no place of it was decided, it may yet be sent, and the
+    /// session stays for long although this frame is not logged.
+    pub(crate) fn is_new(&self, frame: FrameId, t: Stamp) -> bool {
+        self.get(frame.session).is_some_and(|session| {
+            frame.sequence >= frame.lowest_unanswered
+                && spans(session.lowest.max(frame.lowest_unanswered), frame.sequence)
+                && session.find(frame.sequence).is_err()
+                && session.used_at.saturating_add(crate::units::Span(caps::SESSION_IDLE.0 / 2)) > t
+        })
+    }
+
     /// Expires what is idle too long by time t.
     pub(crate) fn expire(&mut self, t: Stamp) {
         while let Some(used_at) = self.idlest(None).and_then(|id| self.get(id)).map(|session| session.used_at) {

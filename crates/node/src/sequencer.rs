@@ -9,10 +9,14 @@
 //! What waits while earlier batches are in flight goes into the next one together: no timer, no lingering. Under little load a
 //! frame is a batch of its own; under much, batches grow by themselves.
 //!
+//! A check whose key was denied a moment ago is first held against the state as it is. Where nothing in flight could change that,
+//! and no other node can be leading, a denial needs no log: it is answered at once, and a flood of them is not even replicated.
+//!
 //! Invariants: every frame that is submitted gets exactly one reply (a [`ReplySlot`] that is dropped replies by itself);
 //! nothing is stamped before the cluster's clock is trusted; stamps and batches of one term are proposed in one order; policy
 //! sets, and the passing of time on an idle shard, come into the log here and nowhere else.
 
+mod denials;
 mod queue;
 mod reply;
 mod shard;
@@ -26,6 +30,7 @@ use quorate_core::{NodeId, PolicySet, ShardId};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+pub use denials::Suspect;
 pub use queue::{QueueCaps, Submission};
 pub use reply::{Failure, Reply, ReplySlot};
 pub use shard::Proposer;

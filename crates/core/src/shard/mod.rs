@@ -21,7 +21,7 @@ mod undo;
 
 use std::sync;
 
-use crate::answer::{Answer, Applied, PlaceAnswer, Receipt, Refusal};
+use crate::answer::{Answer, Applied, Decision, PlaceAnswer, Receipt, Refusal};
 use crate::caps;
 use crate::codec::answer::{Run, invalid};
 use crate::codec::state::{put_bounds, put_policy_set};
@@ -306,6 +306,24 @@ impl Shard {
     /// flight before it that gives allowance back.
     pub fn evaluate(&self, stamp: Stamp, check: &Check) -> Answer {
         self.look(stamp.max(self.stamp), check)
+    }
+
+    /// The denial of a check that is sure without the log: nothing that is on its way to this state can turn it into a grant.
+    ///
+    /// Time only brings allowance back, and charges only take it; so a denial at `stamp` by the state as it is holds, provided
+    /// that `stamp` is no earlier than that of anything proposed, and that nothing that gives allowance back (a refund, a
+    /// settlement, a reset, a policy set) is on its way, which is for the caller to know. A check that is part of a session's
+    /// frame is answered only if the session has never seen that frame. `coming` limits may yet be charged by what is on its way:
+    /// where they could throw a key out of a full table, nothing is sure.
+    pub fn sure_denial(&self, stamp: Stamp, frame: Option<FrameId>, check: &Check, coming: u64) -> Option<Decision> {
+        let stamp = stamp.max(self.stamp);
+        if check.peek || self.may_throw_out(coming) || frame.is_some_and(|frame| !self.sessions.is_new(frame, stamp)) {
+            return None;
+        }
+        match self.look(stamp, check) {
+            Answer::Decision(decision) if !decision.allowed => Some(decision),
+            _ => None,
+        }
     }
 
     /// The answer that a place of a session's frame was given, if the session still remembers it.

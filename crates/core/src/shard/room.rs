@@ -26,6 +26,9 @@ const CHOSEN_FROM: usize = 8;
 /// Keys that are swept before a check is refused or a key thrown out.
 const SWEPT_FIRST: u64 = 64;
 
+/// Bytes that a charge adds to a log, far more than it does.
+const GROWTH: u64 = 1 << 10;
+
 /// Whether a check's charges have room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Room {
@@ -64,6 +67,13 @@ impl Shard {
         self.table.len() + self.resets.len() + wanted.len() as u64 > self.bounds.keys
             || (self.table.log_bytes() >= self.bounds.log_bytes
                 && wanted.iter().any(|wanted| self.grows_log(wanted, reserve)))
+    }
+
+    /// Whether so many more charges could make a key be thrown out: true rather too often.
+    pub(super) fn may_throw_out(&self, coming: u64) -> bool {
+        let keys = self.table.len() + self.resets.len() + coming > self.bounds.keys;
+        let logs = self.table.log_bytes() + coming * GROWTH > self.bounds.log_bytes;
+        (keys || logs) && self.policies().policies.iter().any(|policy| policy.on_full == OnFull::Evict)
     }
 
     fn grows_log(&self, wanted: &Wanted, reserve: bool) -> bool {

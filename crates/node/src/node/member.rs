@@ -33,7 +33,7 @@ use crate::log::{GroupLog, Log, LogSettings};
 use crate::raft::dispatch::NodeCalls;
 use crate::raft::messages::Message;
 use crate::raft::types::{LogId, SnapshotMeta, TypeConfig};
-use crate::raft::{Applied, ControlMachine, Dispatch, Group, Leadership, Peers, ProposeError, ShardMachine, config};
+use crate::raft::{Applied, ControlMachine, Dispatch, Group, Leadership, ProposeError, ShardMachine, config};
 use crate::services::front::{Front, TopologySender};
 use crate::services::ingress::Ingress;
 use crate::settings::Settings;
@@ -106,9 +106,9 @@ impl Member {
         let state = machine.watch();
         // Before it may vote.
         at_its_address(me.node, &record, &state.borrow(), &settings.advertise)?;
-        let peers = Peers::new(GroupId::CONTROL, Arc::clone(&transport));
-        let control = Group::start(me.node, group_log, machine, peers, Arc::clone(&raft)).await?;
-        dispatch.add(GroupId::CONTROL, control.raft().clone(), files);
+        let (way, own_clock) = (Arc::clone(&transport), Arc::clone(&parts.clock));
+        let control = Group::start(me.node, group_log, machine, way, own_clock, Arc::clone(&raft)).await?;
+        dispatch.add(&control, files);
 
         let clock = ClusterClock::new(me.node, Arc::clone(&parts.clock));
         let ask = ask_clock(Arc::clone(&transport));
@@ -341,10 +341,10 @@ impl Member {
         let (me, group) = (self.identity(), GroupId::from(shard.id));
         let group_log = self.log.group(group);
         let state = machine.shard();
-        let peers = Peers::new(group, Arc::clone(&self.transport));
-        let group = Group::start(me.node, group_log, machine, peers, Arc::clone(&self.raft)).await?;
+        let (way, own_clock) = (Arc::clone(&self.transport), Arc::clone(&self.parts.clock));
+        let group = Group::start(me.node, group_log, machine, way, own_clock, Arc::clone(&self.raft)).await?;
         let replica = Replica::new(shard.id, state, group);
-        self.dispatch.add(replica.group().id(), replica.group().raft().clone(), files);
+        self.dispatch.add(replica.group(), files);
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.id, replica.clone());
         self.front.add_shard(replica.clone(), shard.arc);
         let measured = replica.clone();

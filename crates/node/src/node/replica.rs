@@ -5,12 +5,12 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use futures::future::{BoxFuture, FutureExt};
-use quorate_core::{Applied, PolicyVersion, ShardId, Stamp};
+use quorate_core::{Answer, Applied, PlaceAnswer, PolicyVersion, Receipt, ShardId, Stamp, Term};
 use quorate_proto::v1;
 use tokio::sync::watch;
 
 use crate::raft::{self, Group, GroupStatus, Leadership, ProposeError, ShardMachine, SharedShard};
-use crate::sequencer::Proposer;
+use crate::sequencer::{Proposer, Suspect};
 
 /// A replica. Clones are the same one.
 #[derive(Clone)]
@@ -91,6 +91,22 @@ impl Proposer for Replica {
 
     fn policy_version(&self) -> PolicyVersion {
         self.state.lock().policies().version
+    }
+
+    fn deny(&self, term: Term, stamp: Stamp, coming: u64, suspects: &[Suspect<'_>]) -> Vec<Option<PlaceAnswer>> {
+        let state = self.state.lock();
+        let index = state.applied();
+        let mut place = Receipt::UNLOGGED;
+        let look = |suspect: &Suspect<'_>| {
+            let decision = state.sure_denial(stamp, suspect.frame, suspect.check, coming)?;
+            let receipt = Receipt { shard: self.shard, term, index, place, stamp: stamp.max(state.stamp()) };
+            place += 1;
+            Some(PlaceAnswer { place: suspect.place, receipt, answer: Answer::Decision(decision) })
+        };
+        let answers: Vec<_> = suspects.iter().map(look).collect();
+        drop(state);
+        // After the look: had another been elected since, it might have answered something that this state lacks.
+        if self.group.has_lease(term) { answers } else { vec![None; suspects.len()] }
     }
 
     fn expires_at(&self) -> Option<Stamp> {

@@ -14,7 +14,9 @@ use openraft::raft::{AppendEntriesRequest, TransferLeaderRequest, VoteRequest};
 use openraft::storage::RaftStateMachine;
 use quorate_core::{GroupId, Index, NodeId};
 use quorate_proto::v1::peer_request::Kind;
+use tokio::time::Instant;
 
+use super::group::Group;
 use super::messages::{Message, MessageError};
 use super::types::{Snapshot, SnapshotMeta, TypeConfig, Vote};
 use crate::snapshot_files::{SnapshotFiles, SnapshotHandle};
@@ -37,12 +39,12 @@ pub struct Dispatch {
 
 impl Dispatch {
     /// From now on, calls for this group come to it.
-    pub fn add<M>(&self, group: GroupId, raft: Raft<TypeConfig, M>, files: SnapshotFiles)
+    pub fn add<M>(&self, group: &Group<M>, files: SnapshotFiles)
     where
         M: RaftStateMachine<TypeConfig, SnapshotData = SnapshotHandle>,
     {
-        let calls = Arc::new(Member { raft, files });
-        self.groups.write().unwrap_or_else(PoisonError::into_inner).insert(group, calls);
+        let calls = Arc::new(Member { raft: group.raft().clone(), files, silent_until: group.silent_until() });
+        self.groups.write().unwrap_or_else(PoisonError::into_inner).insert(group.id(), calls);
     }
 
     /// From now on, calls for groups find none: they are about to stop.
@@ -112,6 +114,8 @@ trait GroupCalls: Send + Sync {
 struct Member<M: RaftStateMachine<TypeConfig>> {
     raft: Raft<TypeConfig, M>,
     files: SnapshotFiles,
+    /// Until then no vote is granted: a leader may rely on what this node has forgotten.
+    silent_until: Option<Instant>,
 }
 
 impl<M> GroupCalls for Member<M>
@@ -120,7 +124,11 @@ where
 {
     fn handle(&self, kind: Kind, body: Bytes) -> Answer {
         let raft = self.raft.clone();
+        let is_silent = self.silent_until.is_some_and(|until| Instant::now() < until);
         match kind {
+            Kind::Vote | Kind::PreVote if is_silent => {
+                failed("this node has just started, and grants no vote yet".to_owned())
+            }
             Kind::Append => started(async move {
                 let request = read::<AppendEntriesRequest<TypeConfig>>(body)?;
                 raft.append_entries(request).await.map(|answer| answer.encode()).map_err(words)

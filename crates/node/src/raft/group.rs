@@ -16,14 +16,18 @@ use openraft::storage::RaftStateMachine;
 use openraft::{Config, EmptyNode, Raft, ServerState};
 use quorate_core::{GroupId, Index, NodeId, Term};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::applied::Applied;
+use super::lease::Lease;
 use super::log_storage::LogStorage;
 use super::network::Peers;
 use super::types::{LogId, Proposal, TypeConfig};
 use crate::caps;
+use crate::clock::Clock;
 use crate::log::GroupLog;
 use crate::snapshot_files::SnapshotHandle;
+use crate::transport::Transport;
 
 /// Who leads a group, as this node knows it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,6 +85,9 @@ pub struct Group<M: RaftStateMachine<TypeConfig>> {
     raft: Raft<TypeConfig, M>,
     log: GroupLog,
     leadership: watch::Receiver<Leadership>,
+    lease: Lease,
+    /// Until then this node grants no vote: it may have forgotten a lease.
+    silent_until: Option<Instant>,
 }
 
 impl<M: RaftStateMachine<TypeConfig>> Clone for Group<M> {
@@ -91,6 +98,8 @@ impl<M: RaftStateMachine<TypeConfig>> Clone for Group<M> {
             raft: self.raft.clone(),
             log: self.log.clone(),
             leadership: self.leadership.clone(),
+            lease: self.lease.clone(),
+            silent_until: self.silent_until,
         }
     }
 }
@@ -101,6 +110,9 @@ where
 {
     /// Starts the group on what its log and its state machine hold.
     ///
+    /// One that may have taken part before first grants no vote and stands for no election for the longest election timeout: it
+    /// has forgotten whom it has heard from, who may rely on that.
+    ///
     /// # Errors
     ///
     /// Log and state do not join, or the disk failed; in words.
@@ -108,15 +120,32 @@ where
         me: NodeId,
         log: GroupLog,
         machine: M,
-        peers: Peers,
+        transport: Arc<dyn Transport>,
+        clock: Arc<dyn Clock>,
         config: Arc<Config>,
     ) -> Result<Self, String> {
         let id = log.id();
+        let marks = log.marks();
+        let forgets = marks.vote.is_some() || marks.last.is_some();
+        #[cfg(feature = "planted")]
+        let forgets = forgets && !quorate_core::planted::is(quorate_core::planted::Planted::VotesAtOnce);
+        let election_max = Duration::from_millis(config.election_timeout_max);
+        let silent_until = forgets.then(|| Instant::now() + election_max);
+        let lease = Lease::new(clock, election_max);
+        let peers = Peers::new(id, transport, lease.clone());
+        let config = Arc::new(Config { enable_elect: !forgets, ..Config::clone(&config) });
         let raft = Raft::new(me, config, peers, LogStorage::new(log.clone()), machine).await;
         let raft = raft.map_err(|error| format!("group {id} cannot start: {error}"))?;
         let (sender, leadership) = watch::channel(Leadership::default());
         tokio::spawn(follow(me, raft.clone(), sender));
-        Ok(Group { id, me, raft, log, leadership })
+        if let Some(until) = silent_until {
+            let raft = raft.clone();
+            tokio::spawn(async move {
+                sleep_until(until).await;
+                raft.runtime_config().elect(true);
+            });
+        }
+        Ok(Group { id, me, raft, log, leadership, lease, silent_until })
     }
 
     /// The group's number.
@@ -127,6 +156,18 @@ where
     /// openraft's handle.
     pub fn raft(&self) -> &Raft<TypeConfig, M> {
         &self.raft
+    }
+
+    /// Until when this node grants no vote in it.
+    pub fn silent_until(&self) -> Option<Instant> {
+        self.silent_until
+    }
+
+    /// Whether this node, which leads in that term, is the only one that can: now, after all that was done before the call.
+    pub fn has_lease(&self, term: Term) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        self.lease.holds(term, self.me, metrics.membership_config.membership().get_joint_config())
     }
 
     /// Follows who leads.
@@ -230,6 +271,7 @@ where
         };
         let Some(heir) = heir else { return };
         tracing::info!(node = self.me.0, group = self.id.0, heir = heir.0, "handing the leadership over");
+        self.lease.give_up(leadership.borrow().term);
         if self.raft.trigger().transfer_leader(heir).await.is_ok() {
             let lost = leadership.wait_for(|now| !now.is_self && now.leader.is_some());
             let _ = tokio::time::timeout(caps::HAND_OVER, lost).await;

@@ -17,9 +17,10 @@ use openraft::raft::{
     TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::{OptionalSend, RaftNetworkFactory};
-use quorate_core::{GroupId, NodeId};
+use quorate_core::{GroupId, NodeId, Term};
 use quorate_proto::v1::peer_request::Kind;
 
+use super::lease::Lease;
 use super::messages::{Message, MessageError};
 use super::types::{LogId, Snapshot, TypeConfig, Vote};
 use crate::caps;
@@ -34,6 +35,7 @@ type AppendResult = Result<StreamAppendResult<TypeConfig>, RpcError>;
 pub struct Peers {
     group: GroupId,
     transport: Arc<dyn Transport>,
+    lease: Lease,
 }
 
 /// One group's way to one node.
@@ -42,12 +44,14 @@ pub struct Peer {
     group: GroupId,
     to: NodeId,
     transport: Arc<dyn Transport>,
+    /// Learns which appends were accepted.
+    lease: Lease,
 }
 
 impl Peers {
-    /// The networks of that group, over that transport.
-    pub fn new(group: GroupId, transport: Arc<dyn Transport>) -> Self {
-        Peers { group, transport }
+    /// The networks of that group, over that transport; the lease learns which appends were accepted.
+    pub fn new(group: GroupId, transport: Arc<dyn Transport>, lease: Lease) -> Self {
+        Peers { group, transport, lease }
     }
 }
 
@@ -55,7 +59,7 @@ impl RaftNetworkFactory<TypeConfig> for Peers {
     type Network = Peer;
 
     async fn new_client(&mut self, target: NodeId, _node: &openraft::EmptyNode) -> Peer {
-        Peer { group: self.group, to: target, transport: self.transport.clone() }
+        Peer { group: self.group, to: target, transport: self.transport.clone(), lease: self.lease.clone() }
     }
 }
 
@@ -74,12 +78,17 @@ impl Peer {
     fn append(&self, request: AppendEntriesRequest<TypeConfig>) -> BoxFuture<'static, (AppendResult, bool)> {
         let prev = request.prev_log_id;
         let last = request.entries.last().map(|entry| entry.log_id).or(prev);
+        let term = Term(request.vote.leader_id.term);
+        let (lease, to, sent) = (self.lease.clone(), self.to, self.lease.now());
         let answer = self.call(Kind::Append, request.encode(), caps::APPEND_PATIENCE);
         async move {
             let result = match answer.await {
                 Ok(answer) => AppendEntriesResponse::decode(answer).map_err(unreadable),
                 Err(error) => Err(unreachable(error)),
             };
+            if let Ok(AppendEntriesResponse::Success | AppendEntriesResponse::PartialSuccess(_)) = result {
+                lease.accepted(term, to, sent);
+            }
             conclude(result, prev, last)
         }
         .boxed()

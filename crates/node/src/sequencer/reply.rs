@@ -40,21 +40,35 @@ pub struct ReplySlot {
     shard: ShardId,
     to: Option<mpsc::UnboundedSender<Reply>>,
     proposed: bool,
+    /// Answers that are known before the others.
+    known: Vec<PlaceAnswer>,
 }
 
 impl ReplySlot {
     /// A slot for the frame of that tag. Whoever holds the other end bounds how many there are.
     pub fn new(tag: u64, shard: ShardId, to: mpsc::UnboundedSender<Reply>) -> ReplySlot {
-        ReplySlot { tag, shard, to: Some(to), proposed: false }
+        ReplySlot { tag, shard, to: Some(to), proposed: false, known: Vec::new() }
     }
 
     pub(super) fn mark_proposed(&mut self) {
         self.proposed = true;
     }
 
-    /// Gives the reply.
+    /// Keeps an answer for when the others come; where they never do, it is not given either.
+    pub(super) fn know(&mut self, answer: PlaceAnswer) {
+        self.known.push(answer);
+    }
+
+    /// Gives the reply: the answers, and those that were known before.
     pub fn reply(mut self, outcome: Result<Vec<PlaceAnswer>, Failure>) {
-        self.send(outcome);
+        let known = std::mem::take(&mut self.known);
+        self.send(outcome.map(|mut answers| {
+            if !known.is_empty() {
+                answers.extend(known);
+                answers.sort_by_key(|answer| answer.place);
+            }
+            answers
+        }));
     }
 
     fn send(&mut self, outcome: Result<Vec<PlaceAnswer>, Failure>) {

@@ -3,9 +3,10 @@
 use std::future::Future;
 
 use bytes::Bytes;
-use quorate_core::{Applied, PolicyVersion, ShardId, Stamp};
+use quorate_core::{Applied, PlaceAnswer, PolicyVersion, ShardId, Stamp, Term};
 use tokio::sync::watch;
 
+use super::denials::Suspect;
 use crate::raft::{Leadership, ProposeError};
 
 /// A shard to propose to.
@@ -23,6 +24,9 @@ pub trait Proposer: Send + Sync + 'static {
     fn stamp(&self) -> Stamp;
     /// The policy set that is applied.
     fn policy_version(&self) -> PolicyVersion;
+    /// The answers of those checks that the state alone is sure to deny, at that time: none where this node, which leads in that
+    /// term, is not known to be the only one that can. `coming` limits may yet be charged by what is in flight.
+    fn deny(&self, term: Term, stamp: Stamp, coming: u64, suspects: &[Suspect<'_>]) -> Vec<Option<PlaceAnswer>>;
     /// When something expires, if nothing comes before; none: nothing awaits expiry.
     fn expires_at(&self) -> Option<Stamp>;
 }

@@ -11,6 +11,7 @@ use quorate_core::{Applied, Batch, Command, Group, PolicySet, PolicyVersion, Ter
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::denials::{self, DeniedKeys};
 use super::queue::{Queue, Submission};
 use super::reply::{Failure, ReplySlot};
 use super::shard::Proposer;
@@ -38,6 +39,7 @@ pub(super) async fn keep_leading(
                 proposed_policies: PolicyVersion(0),
                 policies_again: None,
                 in_flight: VecDeque::new(),
+                denied: DeniedKeys::default(),
             };
             office.hold(&mut leadership, now).await;
         } else {
@@ -64,13 +66,20 @@ struct Office<'a, S: Proposer> {
     /// proposed again from then on.
     policies_again: Option<Instant>,
     in_flight: VecDeque<InFlight<S::Ticket>>,
+    /// Keys whose next check may be denied without the log.
+    denied: DeniedKeys,
 }
 
 /// A batch on its way through the log.
 struct InFlight<T> {
     ticket: T,
+    groups: Vec<Group>,
     /// One for each group of the batch; none where nobody asked, or the asker was told already.
     replies: Vec<Option<(Monotonic, ReplySlot)>>,
+    /// Whether it may give allowance back.
+    gives_back: bool,
+    /// Limits that it may charge.
+    limits: u64,
 }
 
 /// What the office waits for.
@@ -155,13 +164,37 @@ impl<S: Proposer> Office<'_, S> {
         while self.in_flight.len() < caps::PROPOSALS_IN_FLIGHT {
             let install = self.newer_policies();
             let (now, _) = self.clock.read();
-            let batch = self.queue.take_batch(now);
-            if batch.is_empty() && install.is_none() {
+            let taken = self.queue.take_batch(now);
+            if taken.is_empty() && install.is_none() {
                 return Ok(());
+            }
+            let batch = if install.is_none() { self.deny(stamper, taken) } else { taken };
+            if batch.is_empty() && install.is_none() {
+                continue;
             }
             self.propose(stamper, install, batch).await?;
         }
         Ok(())
+    }
+
+    /// Answers what is sure to be denied; what is left has to go through the log.
+    fn deny(&mut self, stamper: &mut Stamper, batch: Vec<Submission>) -> Vec<Submission> {
+        let gives_back = self.in_flight.iter().any(|batch| batch.gives_back);
+        #[cfg(feature = "planted")]
+        let gives_back = gives_back && !quorate_core::planted::is(quorate_core::planted::Planted::DeniesDespiteRefund);
+        if gives_back {
+            return batch;
+        }
+        let suspects = self.denied.suspects(&batch);
+        if suspects.is_empty() {
+            return batch;
+        }
+        let (now, estimate) = self.clock.read();
+        let coming = self.in_flight.iter().map(|batch| batch.limits).sum();
+        let answers = self.shard.deny(self.term, stamper.stamp(&estimate, now), coming, &suspects);
+        let denied: Vec<_> =
+            suspects.iter().zip(answers).filter_map(|(suspect, answer)| Some((suspect.at, answer?))).collect();
+        if denied.is_empty() { batch } else { denials::take_out(batch, denied) }
     }
 
     /// Lets time pass on an idle shard where something awaits its expiry.
@@ -208,7 +241,9 @@ impl<S: Proposer> Office<'_, S> {
                 for (_, reply) in replies.iter_mut().flatten() {
                     reply.mark_proposed();
                 }
-                self.in_flight.push_back(InFlight { ticket, replies });
+                let commands = || batch.groups.iter().flat_map(|group| &group.commands).map(|(_, command)| command);
+                let (gives_back, limits) = (commands().any(gives_back), commands().map(limits).sum());
+                self.in_flight.push_back(InFlight { ticket, groups: batch.groups, replies, gives_back, limits });
                 Ok(())
             }
             Err(error) => {
@@ -230,6 +265,9 @@ impl<S: Proposer> Office<'_, S> {
         if outcome.is_err() && !forgets {
             self.proposed_policies = PolicyVersion(0);
             self.policies_again = Some(Instant::now() + caps::TICK_PERIOD);
+        }
+        if let Ok(applied) = &outcome {
+            batch.groups.iter().zip(&applied.groups).for_each(|(group, answers)| self.denied.learn(group, answers));
         }
         route(batch.replies, outcome);
     }
@@ -270,6 +308,24 @@ async fn until(moment: Option<Instant>) {
 async fn over(leadership: &watch::Receiver<Leadership>, term: Term) {
     let mut follow = leadership.clone();
     let _ = follow.wait_for(|now| !now.is_self || now.term != term).await;
+}
+
+/// Whether a command may give allowance back, or change what is denied.
+fn gives_back(command: &Command) -> bool {
+    match command {
+        Command::Check(_) | Command::Reserve { .. } | Command::Tick => false,
+        Command::OpenSession | Command::CloseSession(_) => false,
+        Command::Refund { .. } | Command::Settle { .. } | Command::Reset { .. } => true,
+        Command::Install(_) | Command::Bounds(_) => true,
+    }
+}
+
+/// How many limits a command may charge.
+fn limits(command: &Command) -> u64 {
+    match command {
+        Command::Check(check) | Command::Reserve { check, .. } => check.limits.len() as u64,
+        _ => 1,
+    }
 }
 
 fn route(replies: Vec<Option<(Monotonic, ReplySlot)>>, outcome: Result<Applied, ProposeError>) {

@@ -33,6 +33,7 @@ struct Inner {
     waiting: VecDeque<(Term, Batch, oneshot::Sender<Outcome>)>,
     log: Vec<Batch>,
     refuse: bool,
+    lease: bool,
 }
 
 struct Ticket(oneshot::Receiver<Outcome>);
@@ -76,6 +77,16 @@ impl Proposer for Fake {
         self.inner().state.policies().version
     }
 
+    fn deny(&self, term: Term, stamp: Stamp, coming: u64, suspects: &[Suspect<'_>]) -> Vec<Option<PlaceAnswer>> {
+        let inner = self.inner();
+        let receipt = Receipt { shard: ShardId(1), term, index: Index(inner.index), place: Receipt::UNLOGGED, stamp };
+        let look = |suspect: &Suspect<'_>| {
+            let decision = inner.state.sure_denial(stamp, suspect.frame, suspect.check, coming)?;
+            Some(PlaceAnswer { place: suspect.place, receipt, answer: Answer::Decision(decision) })
+        };
+        suspects.iter().map(|suspect| look(suspect).filter(|_| inner.lease)).collect()
+    }
+
     fn expires_at(&self) -> Option<Stamp> {
         self.inner().state.expires_at()
     }
@@ -91,6 +102,7 @@ impl Fake {
             waiting: VecDeque::new(),
             log: Vec::new(),
             refuse: false,
+            lease: true,
         };
         Fake(std::sync::Arc::new(Mutex::new(inner)), receiver)
     }
@@ -525,4 +537,105 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(random_history(steps));
     }
+}
+
+/// A bench whose shard grants one check a second to each key, and has granted it to key 7.
+async fn spent() -> Bench {
+    let mut bench = bench(WIDE);
+    bench.fake.lead(1, ME);
+    bench.settle().await;
+    let mut policy = Policy::new("p", Algorithm::FixedWindow { limit: 1, window: Span(1_000_000) });
+    policy.id = PolicyId(1);
+    bench.policies.send_replace(std::sync::Arc::new(PolicySet { version: PolicyVersion(1), policies: vec![policy] }));
+    bench.settle().await;
+    assert!(bench.fake.commit());
+    for allowed in [true, false] {
+        bench.ask(1, &[7]);
+        bench.settle().await;
+        assert!(bench.fake.commit(), "nothing was known yet: it is logged");
+        assert_eq!(bench.verdicts().await, [(allowed, true)]);
+    }
+    bench
+}
+
+impl Bench {
+    /// A frame of checks of those keys.
+    fn ask(&self, tag: u64, keys: &[u64]) {
+        let check = |key: u64| {
+            let key = Fingerprint { ring: key, table: key };
+            let limit = Limit { policy: PolicyId(1), key, cost: Cost::ONE };
+            Command::Check(Check { limits: [limit].into_iter().collect(), ..Check::default() })
+        };
+        let group = Group { frame: None, commands: (0..).zip(keys.iter().copied().map(check)).collect() };
+        let (deadline, reply) = (Monotonic(LONG), ReplySlot::new(tag, ShardId(1), self.to.clone()));
+        self.sequencer.submit(Submission { group, deadline, reply });
+    }
+
+    /// Of each place of the next reply: whether it was allowed, and whether it is in the log.
+    async fn verdicts(&mut self) -> Vec<(bool, bool)> {
+        let answers = self.reply().await.outcome.unwrap();
+        assert!(answers.iter().enumerate().all(|(at, answer)| answer.place as usize == at));
+        let verdict = |answer: PlaceAnswer| match answer.answer {
+            Answer::Decision(decision) => (decision.allowed, answer.receipt.is_logged()),
+            other => panic!("{other:?}"),
+        };
+        answers.into_iter().map(verdict).collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_denials_writes_nothing_to_the_log() {
+    let mut bench = spent().await;
+    let logged = bench.fake.inner().log.len();
+    for round in 0..1_000 {
+        bench.ask(round, &[7, 7, 7]);
+        assert_eq!(bench.verdicts().await, [(false, false); 3]);
+    }
+    assert_eq!((bench.waiting(), bench.fake.inner().log.len()), (0, logged));
+    // Until time has brought it back.
+    bench.hand.advance(Span(1_000_000));
+    bench.ask(1, &[7]);
+    bench.settle().await;
+    assert!(bench.fake.commit());
+    assert_eq!(bench.verdicts().await, [(true, true)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frame_is_answered_whole_when_the_log_has_said_the_rest() {
+    let mut bench = spent().await;
+    bench.ask(1, &[7, 8, 7, 9]);
+    bench.settle().await;
+    assert_eq!(bench.replies.try_recv().unwrap_err(), mpsc::error::TryRecvError::Empty);
+    assert_eq!(bench.fake.inner().waiting[0].1.commands(), 2);
+    assert!(bench.fake.commit());
+    assert_eq!(bench.verdicts().await, [(false, false), (true, true), (false, false), (true, true)]);
+    // Where the rest is lost, all of it is.
+    bench.ask(2, &[7, 10]);
+    bench.settle().await;
+    bench.fake.lead(2, OTHER);
+    assert_eq!(bench.failure().await, (2, Failure::Unknown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_denied_without_the_log_while_allowance_may_come_back_or_another_may_lead() {
+    let mut bench = spent().await;
+    let reset = Command::Reset { policy: PolicyId(1), key: Fingerprint { ring: 7, table: 7 } };
+    let group = Group { frame: None, commands: vec![(0, reset)] };
+    let reply = ReplySlot::new(1, ShardId(1), bench.to.clone());
+    bench.sequencer.submit(Submission { group, deadline: Monotonic(LONG), reply });
+    bench.settle().await;
+    bench.ask(2, &[7]);
+    bench.settle().await;
+    assert_eq!(bench.waiting(), 2);
+    while bench.fake.commit() {}
+    assert_eq!(bench.reply().await.outcome.unwrap()[0].answer, Answer::Done);
+    assert_eq!(bench.verdicts().await, [(true, true)]);
+
+    bench.ask(3, &[7]);
+    assert_eq!(bench.verdicts().await, [(false, false)]);
+    bench.fake.inner().lease = false;
+    bench.ask(4, &[7]);
+    bench.settle().await;
+    assert!(bench.fake.commit());
+    assert_eq!(bench.verdicts().await, [(false, true)]);
 }

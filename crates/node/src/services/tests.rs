@@ -15,7 +15,7 @@ use super::*;
 use crate::caps;
 use crate::clock::{ClusterClock, HandClock, Wall};
 use crate::raft::{Leadership, ProposeError};
-use crate::sequencer::{Proposer, QueueCaps, Sequencer};
+use crate::sequencer::{Proposer, QueueCaps, Sequencer, Suspect};
 
 const ME: NodeId = NodeId(1);
 const SECRET: RingSecret = RingSecret([7; 16]);
@@ -66,6 +66,10 @@ impl Proposer for Instant {
 
     fn policy_version(&self) -> PolicyVersion {
         self.state.lock().unwrap().0.policies().version
+    }
+
+    fn deny(&self, _: Term, _: Stamp, _: u64, suspects: &[Suspect<'_>]) -> Vec<Option<PlaceAnswer>> {
+        vec![None; suspects.len()]
     }
 
     fn expires_at(&self) -> Option<Stamp> {
