@@ -41,6 +41,8 @@ mod question;
 mod queue;
 mod reservation;
 mod routes;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod topology;
 #[doc(hidden)]
 pub mod wire;
