@@ -58,11 +58,11 @@ async fn several_limits_are_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_on_different_shards_are_refused_and_the_way_is_named() {
+async fn a_reservation_over_several_shards_is_refused_and_the_way_is_named() {
     let fake = Fake::new(12);
     let client = fake.connect().await;
-    let other = (0..).map(|i| format!("k{i}")).find(|key| fake.shard_of(key) != fake.shard_of("alice")).unwrap();
-    let error = client.check_all([limit("ten", "alice"), limit("ten", other)]).await.unwrap_err();
+    let (one, other) = fake.keys_apart();
+    let error = client.reserve_all([limit("ten", one), limit("ten", other)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("hash tag"), "{error}");
     assert!(!error.may_have_charged());

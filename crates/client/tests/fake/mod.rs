@@ -1,6 +1,12 @@
 //! The fake cluster of `quorate_client::testing` as the client's own tests use it: audited, its policies ready, its time tokio's.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "test support; each test file uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "test support; each test file uses a part of it"
+)]
 
 use std::ops::Deref;
 use std::sync::Arc;
