@@ -20,6 +20,15 @@
 //! sessions, so that a check that has to be sent again is charged once; and retries inside the caller's deadline with full
 //! jitter. Where it cannot know whether a check was charged, it says so: see [`Error::may_have_charged`].
 //!
+//! It answers a check that was denied a moment ago from memory, for as long as the denial is true and at most a second unless
+//! [set](ClientBuilder::remember_denials); and it charges limits of several shards at the same time, and gives back what one
+//! of them denies: see [`Client::check_all`].
+//!
+//! # Tests
+//!
+//! With the feature `testing`, `testing::FakeCluster` is a cluster without nodes: the same decisions in process, a clock that is
+//! turned by hand, and faults to inject.
+//!
 //! # Answers and errors
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
