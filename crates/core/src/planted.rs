@@ -43,11 +43,15 @@ pub enum Planted {
     VotesAtOnce,
     /// A denial is given from the state although something that gives allowance back is on its way.
     DeniesDespiteRefund,
+    /// The client keeps what a denied check of several shards was charged on some of them.
+    DenialKeepsCharge,
+    /// The client answers from a remembered denial whose wait is over.
+    DenialOutlived,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 13] = [
+    pub const ALL: [Planted; 15] = [
         Planted::ApplyReadsClock,
         Planted::AnswerBeforeSync,
         Planted::VoteNotSynced,
@@ -61,6 +65,8 @@ impl Planted {
         Planted::LeaseNeverEnds,
         Planted::VotesAtOnce,
         Planted::DeniesDespiteRefund,
+        Planted::DenialKeepsCharge,
+        Planted::DenialOutlived,
     ];
 }
 

@@ -120,7 +120,7 @@ fn a_frame_that_the_session_knows_or_that_may_not_be_sent_is_left_to_the_log() {
 
 #[test]
 fn a_session_that_has_not_been_logged_for_half_of_its_life_is_logged() {
-    let (mut shard, mut check) = one_second();
+    let (shard, mut check) = one_second();
     // Never granted, whatever time it is.
     check.limits[0].cost = Cost::new(2).unwrap();
     let frame = FrameId { session: SessionId(1), sequence: Sequence(1), lowest_unanswered: Sequence(1) };

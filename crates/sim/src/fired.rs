@@ -28,11 +28,16 @@ pub enum Fault {
     AnswerLost,
     CheckRetried,
     PolicyChanged,
+    ClientDied,
+    CallerGone,
+    DeniedElsewhere,
+    DenialRemembered,
+    DenialUnlogged,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 25] = [
         Fault::MessageLost,
         Fault::MessageDelayed,
         Fault::MessageTwice,
@@ -53,6 +58,11 @@ impl Fault {
         Fault::AnswerLost,
         Fault::CheckRetried,
         Fault::PolicyChanged,
+        Fault::ClientDied,
+        Fault::CallerGone,
+        Fault::DeniedElsewhere,
+        Fault::DenialRemembered,
+        Fault::DenialUnlogged,
     ];
 }
 

@@ -55,6 +55,11 @@ impl Sent {
 }
 
 impl Flight {
+    /// Whether no attempt was made yet.
+    pub(crate) fn is_unsent(&self) -> bool {
+        self.tags.is_empty()
+    }
+
     pub(crate) fn new(sealed: Sealed) -> Flight {
         let earliest = sealed.earliest();
         Flight {

@@ -212,6 +212,7 @@ impl Lane {
             return Handed::NotYet;
         };
         flight.number = Some((session, sequence));
+        let is_first = flight.is_unsent();
         let Some(mut frame) = flight.sealed.frame() else { return Handed::Dropped };
         frame.tag = turn.next_tag();
         frame.shard = self.shard.0;
@@ -220,6 +221,7 @@ impl Lane {
         frame.sequence = sequence.0;
         frame.budget_us = flight.sealed.latest().map_or(1, |latest| budget(latest, turn.now));
         frame.lowest_unanswered = self.lowest_unanswered(session, sequence).0;
+        frame.first = is_first;
         let sent = Sent::new(node, generation, frame.tag, turn.now);
         if !turn.links.send(node, generation, frame, turn.now) {
             return Handed::Congested;

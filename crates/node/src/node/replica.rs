@@ -96,11 +96,10 @@ impl Proposer for Replica {
     fn deny(&self, term: Term, stamp: Stamp, coming: u64, suspects: &[Suspect<'_>]) -> Vec<Option<PlaceAnswer>> {
         let state = self.state.lock();
         let index = state.applied();
-        let mut place = Receipt::UNLOGGED;
+        let receipt =
+            Receipt { shard: self.shard, term, index, place: Receipt::UNLOGGED, stamp: stamp.max(state.stamp()) };
         let look = |suspect: &Suspect<'_>| {
             let decision = state.sure_denial(stamp, suspect.frame, suspect.check, coming)?;
-            let receipt = Receipt { shard: self.shard, term, index, place, stamp: stamp.max(state.stamp()) };
-            place += 1;
             Some(PlaceAnswer { place: suspect.place, receipt, answer: Answer::Decision(decision) })
         };
         let answers: Vec<_> = suspects.iter().map(look).collect();

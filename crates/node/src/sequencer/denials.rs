@@ -1,5 +1,8 @@
 //! Denials that need no log: which checks are worth a look, and what becomes of their frames.
 //!
+//! Only what was never sent before is looked at. Such a denial is in no session's memory; were another copy of its frame on its way,
+//! that could be granted and charged after its caller was told of the denial.
+//!
 //! A check is looked at only if one of its keys was denied of late: so a check that is going to be granted costs nothing here.
 
 use quorate_core::{Answer, Check, Command, Fingerprint, FrameId, Group, PlaceAnswer};
@@ -42,7 +45,7 @@ impl DeniedKeys {
     /// The checks of a batch that are worth a look.
     pub(super) fn suspects<'b>(&self, batch: &'b [Submission]) -> Vec<Suspect<'b>> {
         let mut suspects = Vec::new();
-        for (at, submission) in batch.iter().enumerate() {
+        for (at, submission) in batch.iter().enumerate().filter(|(_, submission)| submission.first) {
             for (nth, (place, command)) in submission.group.commands.iter().enumerate() {
                 if let Command::Check(check) = command
                     && self.has(check)

@@ -28,6 +28,8 @@ pub struct Submission {
     pub group: Group,
     /// Later than that it is not proposed.
     pub deadline: Monotonic,
+    /// Nothing of it was ever sent before: so nowhere is a copy of it on its way that might yet be granted.
+    pub first: bool,
     /// Where its reply goes.
     pub reply: ReplySlot,
 }

@@ -25,7 +25,8 @@ pub trait Proposer: Send + Sync + 'static {
     /// The policy set that is applied.
     fn policy_version(&self) -> PolicyVersion;
     /// The answers of those checks that the state alone is sure to deny, at that time: none where this node, which leads in that
-    /// term, is not known to be the only one that can. `coming` limits may yet be charged by what is in flight.
+    /// term, is not known to be the only one that can. `coming` limits may yet be charged by what is in flight. The receipts bear
+    /// the term and the last applied index.
     fn deny(&self, term: Term, stamp: Stamp, coming: u64, suspects: &[Suspect<'_>]) -> Vec<Option<PlaceAnswer>>;
     /// When something expires, if nothing comes before; none: nothing awaits expiry.
     fn expires_at(&self) -> Option<Stamp>;

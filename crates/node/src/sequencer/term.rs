@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use bytes::Bytes;
-use quorate_core::{Applied, Batch, Command, Group, PolicySet, PolicyVersion, Term};
+use quorate_core::{Applied, Batch, Command, Group, PolicySet, PolicyVersion, Receipt, Term};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -40,6 +40,7 @@ pub(super) async fn keep_leading(
                 policies_again: None,
                 in_flight: VecDeque::new(),
                 denied: DeniedKeys::default(),
+                unlogged: 0,
             };
             office.hold(&mut leadership, now).await;
         } else {
@@ -68,6 +69,8 @@ struct Office<'a, S: Proposer> {
     in_flight: VecDeque<InFlight<S::Ticket>>,
     /// Keys whose next check may be denied without the log.
     denied: DeniedKeys,
+    /// How many denials this term has given without the log: their receipts are told apart by it.
+    unlogged: u32,
 }
 
 /// A batch on its way through the log.
@@ -192,8 +195,13 @@ impl<S: Proposer> Office<'_, S> {
         let (now, estimate) = self.clock.read();
         let coming = self.in_flight.iter().map(|batch| batch.limits).sum();
         let answers = self.shard.deny(self.term, stamper.stamp(&estimate, now), coming, &suspects);
-        let denied: Vec<_> =
-            suspects.iter().zip(answers).filter_map(|(suspect, answer)| Some((suspect.at, answer?))).collect();
+        let mut denied = Vec::new();
+        for (suspect, answer) in suspects.iter().zip(answers) {
+            let Some(mut answer) = answer else { continue };
+            answer.receipt.place = Receipt::UNLOGGED | self.unlogged;
+            self.unlogged = self.unlogged.wrapping_add(1) & !Receipt::UNLOGGED;
+            denied.push((suspect.at, answer));
+        }
         if denied.is_empty() { batch } else { denials::take_out(batch, denied) }
     }
 
@@ -228,7 +236,7 @@ impl<S: Proposer> Office<'_, S> {
             groups.push(Group { frame: None, commands: vec![(0, command)] });
             replies.push(None);
         }
-        for Submission { group, deadline, reply } in submissions {
+        for Submission { group, deadline, reply, .. } in submissions {
             groups.push(group);
             replies.push(Some((deadline, reply)));
         }

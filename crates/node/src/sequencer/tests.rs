@@ -161,7 +161,7 @@ impl Bench {
         let group = Group { frame: None, commands: (0..commands).map(|place| (place, reset.clone())).collect() };
         let deadline = Monotonic(self.hand.monotonic().0 + patience);
         let reply = ReplySlot::new(tag, ShardId(1), self.to.clone());
-        self.sequencer.submit(Submission { group, deadline, reply });
+        self.sequencer.submit(Submission { group, deadline, first: true, reply });
     }
 
     /// Lets the task do all that it can.
@@ -425,7 +425,7 @@ async fn an_idle_shard_ticks_only_while_something_awaits_expiry() {
     let check = Command::Check(Check { limits: [limit].into_iter().collect(), ..Check::default() });
     let group = Group { frame: None, commands: vec![(0, check)] };
     let reply = ReplySlot::new(1, ShardId(1), bench.to.clone());
-    bench.sequencer.submit(Submission { group, deadline: Monotonic(LONG), reply });
+    bench.sequencer.submit(Submission { group, deadline: Monotonic(LONG), first: true, reply });
     bench.settle().await;
     while bench.fake.commit() {
         bench.settle().await;
@@ -561,6 +561,15 @@ async fn spent() -> Bench {
 impl Bench {
     /// A frame of checks of those keys.
     fn ask(&self, tag: u64, keys: &[u64]) {
+        self.send(tag, keys, true);
+    }
+
+    /// The same, sent before.
+    fn ask_again(&self, tag: u64, keys: &[u64]) {
+        self.send(tag, keys, false);
+    }
+
+    fn send(&self, tag: u64, keys: &[u64], first: bool) {
         let check = |key: u64| {
             let key = Fingerprint { ring: key, table: key };
             let limit = Limit { policy: PolicyId(1), key, cost: Cost::ONE };
@@ -568,7 +577,7 @@ impl Bench {
         };
         let group = Group { frame: None, commands: (0..).zip(keys.iter().copied().map(check)).collect() };
         let (deadline, reply) = (Monotonic(LONG), ReplySlot::new(tag, ShardId(1), self.to.clone()));
-        self.sequencer.submit(Submission { group, deadline, reply });
+        self.sequencer.submit(Submission { group, deadline, first, reply });
     }
 
     /// Of each place of the next reply: whether it was allowed, and whether it is in the log.
@@ -622,7 +631,7 @@ async fn nothing_is_denied_without_the_log_while_allowance_may_come_back_or_anot
     let reset = Command::Reset { policy: PolicyId(1), key: Fingerprint { ring: 7, table: 7 } };
     let group = Group { frame: None, commands: vec![(0, reset)] };
     let reply = ReplySlot::new(1, ShardId(1), bench.to.clone());
-    bench.sequencer.submit(Submission { group, deadline: Monotonic(LONG), reply });
+    bench.sequencer.submit(Submission { group, deadline: Monotonic(LONG), first: true, reply });
     bench.settle().await;
     bench.ask(2, &[7]);
     bench.settle().await;
@@ -633,6 +642,11 @@ async fn nothing_is_denied_without_the_log_while_allowance_may_come_back_or_anot
 
     bench.ask(3, &[7]);
     assert_eq!(bench.verdicts().await, [(false, false)]);
+    // A copy of it may be on its way elsewhere, or come later.
+    bench.ask_again(4, &[7]);
+    bench.settle().await;
+    assert!(bench.fake.commit());
+    assert_eq!(bench.verdicts().await, [(false, true)]);
     bench.fake.inner().lease = false;
     bench.ask(4, &[7]);
     bench.settle().await;

@@ -136,7 +136,8 @@ impl Ingress {
         let patience = head.budget.map_or(caps::FRAME_PATIENCE, |budget| budget.min(caps::FRAME_PATIENCE));
         let deadline = Monotonic(self.clock.monotonic().0.saturating_add(patience.0));
         let reply = ReplySlot::new(head.tag, head.shard, to.clone());
-        door.sequencer.submit(Submission { group: Group { frame: head.frame, commands }, deadline, reply });
+        let (first, group) = (head.first || head.frame.is_none(), Group { frame: head.frame, commands });
+        door.sequencer.submit(Submission { group, deadline, first, reply });
         Ok(())
     }
 

@@ -31,6 +31,8 @@ pub struct FrameHead {
     pub frame: Option<FrameId>,
     /// How long the most patient caller in it still waits; none: no bound.
     pub budget: Option<Span>,
+    /// Nothing of it was ever sent before.
+    pub first: bool,
 }
 
 /// One limit that a check names, with its key in text.
@@ -208,6 +210,7 @@ impl FramePacker {
             // A budget that is used up is not the same as none.
             budget_us: head.budget.map_or(0, |budget| budget.0.max(1) as u64),
             keys: Bytes::from(self.keys),
+            first: head.first,
             ..self.frame
         }
     }

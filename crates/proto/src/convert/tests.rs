@@ -361,6 +361,7 @@ fn heads_come_back_or_are_told_what_is_wrong() {
         policy_version: PolicyVersion(5),
         frame: Some(id),
         budget: Some(Span(50_000)),
+        first: true,
     };
     let frame = FramePacker::default().pack(&head);
     assert_eq!(unpack_head(&frame), Ok(head));

@@ -71,6 +71,7 @@ pub fn unpack_head(frame: &v1::Frame) -> Result<FrameHead, Malformed> {
         policy_version: PolicyVersion(frame.policy_version),
         frame: (frame.session != 0).then_some(id),
         budget: (budget != 0).then_some(Span(budget)),
+        first: frame.first,
     })
 }
 

@@ -5,6 +5,7 @@
 //! ([`one_leader`], [`log_matching`]), the others once it is over.
 
 pub mod digests;
+pub mod given_back;
 pub mod liveness;
 pub mod log_matching;
 pub mod never_forgotten;
@@ -12,6 +13,7 @@ pub mod never_over;
 pub mod never_twice;
 pub mod one_leader;
 pub mod receipts;
+pub mod remembered;
 pub mod replay;
 pub mod time_forward;
 
@@ -22,7 +24,7 @@ use quorate_core::{Batch, Fingerprint, GroupId, PolicySet, RingSecret, ShardId, 
 use quorate_node::log::EntryKind;
 
 use crate::fired::{Fault, Fired};
-use crate::history::Op;
+use crate::history::{Op, Outcome};
 use crate::tap::Seen;
 use crate::trace::Trace;
 
@@ -44,6 +46,12 @@ impl Secrets {
     pub fn print(&self, policy: &str, key: &str) -> Option<(quorate_core::PolicyId, Fingerprint)> {
         let id = self.policies.policies.iter().find(|known| known.name == policy)?.id;
         Some((id, Fingerprint::new(&self.ring, &self.table, id, key.as_bytes())))
+    }
+
+    /// The shard of a key.
+    pub fn shard_of(&self, key: Fingerprint) -> Option<ShardId> {
+        let here = |arc: &quorate_core::Arc| (arc.start..=arc.end_inclusive).contains(&key.ring);
+        self.shards.iter().find(|(_, arc)| here(arc)).map(|(shard, _)| *shard)
     }
 }
 
@@ -72,6 +80,11 @@ pub fn all(trace: &Trace, fired: &Fired, ops: &[Op], seen: &Seen, secrets: Optio
     };
     let replays = replay::all(&logs);
     fired.add(Fault::CheckRetried, replays.values().map(|replay| replay.retried).sum());
+    let unlogged = ops.iter().filter(|op| match &op.outcome {
+        Outcome::Decided(verdict) => !verdict.remembered && !verdict.receipt.is_logged(),
+        _ => false,
+    });
+    fired.add(Fault::DenialUnlogged, unlogged.count() as u64);
     let told = |checker: &str, found: Found| {
         if let Err(what) = found {
             trace.wrong(checker, what);
@@ -79,7 +92,9 @@ pub fn all(trace: &Trace, fired: &Fired, ops: &[Op], seen: &Seen, secrets: Optio
     };
     told("never forgotten", never_forgotten::check(ops, &logs, &replays));
     told("never twice", never_twice::check(ops, &replays, &secrets));
-    told("never over", never_over::check(ops, &replays));
+    told("never over", never_over::check(ops, &replays, &secrets));
+    told("given back", given_back::check(ops, &replays, &secrets));
+    told("remembered", remembered::check(ops).map(|count| fired.add(Fault::DenialRemembered, count)));
     told("digests", digests::check(seen, &logs, &secrets));
     told("time forward", time_forward::check(ops, &logs, fired.times(Fault::ClockStepped) == 0));
     told("receipts", receipts::check(ops));
