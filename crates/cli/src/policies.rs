@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::Path;
 
 use quorate_core::policy_file::Problem;
-use quorate_core::{Policy, mistakes, policy_file};
+use quorate_core::{Policy, mistakes, policy_file, visible};
 
 use crate::caps::POLICY_FILE_BYTES;
 
@@ -45,7 +45,8 @@ pub fn name(file: &Path) -> String {
 /// # Errors
 /// It cannot be read, or what is wrong with it, by line.
 pub fn read(file: &Path) -> Result<Vec<Policy>, PolicyFileError> {
-    let name = name(file);
+    // In a message, a name is one line of it.
+    let name = visible::line(&name(file)).into_owned();
     let bytes = match bytes(file) {
         Ok(bytes) if bytes.len() as u64 > POLICY_FILE_BYTES => return Err(PolicyFileError::TooLarge { name }),
         Ok(bytes) => bytes,

@@ -37,7 +37,7 @@ fn a_line_that_cannot_be_run_is_named_by_file_and_line_after_the_answers_before_
     let good = r#"{"at_us": 0, "policy": "user", "key": "k"}"#;
     let twice = r#"{"at_us": 0, "limits": [{"policy": "tenant", "key": "k", "cost": 1000000000000}, {"policy": "tenant", "key": "k"}]}"#;
     for (bad, says) in [
-        ("{", "t.jsonl:2: not JSON"),
+        ("{", "t.jsonl:2: not JSON: EOF while parsing an object (column 1)"),
         (
             r#"{"at_us": 0, "policy": "usr", "key": "k"}"#,
             "t.jsonl:2: there is no policy \"usr\" in force here; there are user, tenant",
@@ -146,6 +146,10 @@ fn a_file_that_is_not_there_is_named() {
         BacktestArgs { policies: "/nowhere/p.toml".into(), trace: "/nowhere/t.jsonl".into(), output: Output::Json };
     let error = backtest::run(&args, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/p.toml cannot be read: "), "{error}");
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/one.toml").into();
+    let args = BacktestArgs { policies, trace: "/no\nwhere\u{1b}".into(), output: Output::Json };
+    let error = backtest::run(&args, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().starts_with("/no\\nwhere\\u001b cannot be read: "), "{error}");
 }
 
 #[test]

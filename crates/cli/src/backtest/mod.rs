@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 
-use quorate_core::mistakes;
+use quorate_core::{mistakes, visible};
 
 use replay::{Answered, Granted, Replay};
 use summary::Summary;
@@ -66,7 +66,7 @@ pub enum Output {
 #[derive(Debug, thiserror::Error)]
 pub enum BacktestError {
     /// The trace could not be read; see that it is there and readable.
-    #[error("{} cannot be read: {source}", file.display())]
+    #[error("{} cannot be read: {source}", visible::line(&file.to_string_lossy()))]
     Read {
         /// The file.
         file: PathBuf,
@@ -77,7 +77,7 @@ pub enum BacktestError {
     #[error(transparent)]
     Policies(#[from] PolicyFileError),
     /// A line of the trace cannot be run.
-    #[error("{}:{line}: {message}", file.display())]
+    #[error("{}:{line}: {message}", visible::line(&file.to_string_lossy()))]
     Trace {
         /// The file.
         file: PathBuf,
@@ -143,8 +143,8 @@ impl Backtest {
             if bytes.len() as u64 == TRACE_LINE_BYTES && !bytes.ends_with(b"\n") {
                 return Err(wrong(format!("the line is longer than {TRACE_LINE_BYTES} bytes")));
             }
-            let text = mistakes::text(&bytes).map_err(|not| wrong(not.to_string()))?;
-            if !text.trim().is_empty() {
+            let text = mistakes::text(&bytes).map_err(|not| wrong(not.to_string()))?.trim_end();
+            if !text.trim_start().is_empty() {
                 let answer = Event::parse(text).and_then(|event| self.step(line, event, args.output)).map_err(wrong)?;
                 if args.output == Output::Jsonl {
                     writeln!(out, "{answer}").map_err(BacktestError::Write)?;
