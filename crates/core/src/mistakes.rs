@@ -33,7 +33,7 @@ impl Lines {
 }
 
 /// Mistakes as they are found: the same one is told once, and those beyond
-/// [`caps::MISTAKES_TOLD`](crate::caps::MISTAKES_TOLD) are only counted.
+/// [`caps::MISTAKES_TOLD`] are only counted.
 ///
 /// ```
 /// use quorate_core::mistakes::Mistakes;

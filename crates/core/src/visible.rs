@@ -19,7 +19,7 @@ pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_hidden)
 }
 
-/// As [`line`], of a text that may have several lines.
+/// As [`line()`], of a text that may have several lines.
 ///
 /// ```
 /// use quorate_core::visible;
