@@ -24,6 +24,7 @@
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
 
+pub mod address;
 pub mod admin;
 mod backoff;
 mod builder;
