@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use crate::policies::PolicyFileError;
+
 /// A process's exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -72,3 +74,9 @@ impl Failure {
 
 /// What every command returns.
 pub type Outcome = Result<Code, Failure>;
+
+impl From<PolicyFileError> for Failure {
+    fn from(error: PolicyFileError) -> Self {
+        Failure::failed(error)
+    }
+}

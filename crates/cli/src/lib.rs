@@ -6,12 +6,14 @@
 pub mod args;
 pub mod backtest;
 pub mod bench;
+mod caps;
 pub mod commands;
 mod connect;
 pub mod endpoints;
 pub mod exit;
 pub mod human;
 pub mod output;
+pub mod policies;
 pub mod views;
 
 use std::process::ExitCode;
@@ -19,10 +21,14 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 use crate::args::Cli;
+use crate::exit::Code;
 
 /// Runs the tool on this process's arguments.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
     let code = match commands::run(cli) {
         Ok(code) => code,
         Err(failure) => {
@@ -33,4 +39,15 @@ pub fn main() -> ExitCode {
         }
     };
     ExitCode::from(code as u8)
+}
+
+/// Help that was asked for, or what is wrong with the command line. That nobody reads it is no error.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        // Without colours: it quotes what was typed or set, and what hides in that must not pass for one of them.
+        error.render().to_string().lines().for_each(output::note);
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(Code::Usage as u8))
 }

@@ -37,7 +37,7 @@ fn a_line_that_cannot_be_run_is_named_by_file_and_line_after_the_answers_before_
     let good = r#"{"at_us": 0, "policy": "user", "key": "k"}"#;
     let twice = r#"{"at_us": 0, "limits": [{"policy": "tenant", "key": "k", "cost": 1000000000000}, {"policy": "tenant", "key": "k"}]}"#;
     for (bad, says) in [
-        ("{", "t.jsonl:2: not JSON"),
+        ("{", "t.jsonl:2: not JSON: EOF while parsing an object (column 1)"),
         (
             r#"{"at_us": 0, "policy": "usr", "key": "k"}"#,
             "t.jsonl:2: there is no policy \"usr\" in force here; there are user, tenant",
@@ -62,7 +62,9 @@ fn a_line_that_cannot_be_run_is_named_by_file_and_line_after_the_answers_before_
         assert_eq!(out.lines().count(), 1, "{bad}");
     }
     let (_, error) = backtest(POLICIES, b"{\"at_us\": 0, \"policy\": \"\xff\"}\n", Output::Jsonl);
-    assert!(error.unwrap().starts_with("t.jsonl:1: not UTF-8"));
+    assert_eq!(error.unwrap(), "t.jsonl:1: byte 25 of the line is 0xff, which is not UTF-8; save the file as UTF-8");
+    let (_, error) = backtest("# a\n# b\n", b"{\"at_us\": 0}\n", Output::Jsonl);
+    assert!(error.unwrap().starts_with("t.jsonl:1: the check has no policy"));
     let (_, error) = backtest(POLICIES, &vec![b' '; 2 << 20], Output::Jsonl);
     assert_eq!(error.unwrap(), "t.jsonl:1: the line is longer than 1048576 bytes");
 }
@@ -72,6 +74,50 @@ fn a_last_line_without_an_end_and_empty_lines_are_fine() {
     let trace = b"{\"at_us\": 0, \"policy\": \"user\", \"key\": \"k\"}\n\n{\"at_us\": 0, \"refund\": 0}";
     let (out, error) = backtest(POLICIES, trace, Output::Jsonl);
     assert_eq!((out.lines().count(), error), (2, None));
+}
+
+#[test]
+fn a_charge_is_refunded_once() {
+    let check = |key: &str| format!(r#"{{"at_us": 0, "policy": "user", "key": "{key}", "cost": 2}}"#);
+    let refund = |line: usize| format!(r#"{{"at_us": 0, "refund": {line}}}"#);
+    // A charge, one that is denied, and refunds of both; then the key has room for one charge again, not for two.
+    let trace = [check("k"), check("k"), refund(0), refund(0), refund(1), check("k"), check("k"), refund(0)];
+    let (out, error) = backtest(POLICIES, trace.join("\n").as_bytes(), Output::Jsonl);
+    assert_eq!(error, None);
+    let told: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let refunds: Vec<_> = [2, 3, 4, 7].map(|line: usize| told[line]["refunded"].as_bool().unwrap()).to_vec();
+    assert_eq!(refunds, [true, false, true, false], "{out}");
+    let allowed: Vec<_> = [0, 1, 5, 6].map(|line: usize| told[line]["allowed"].as_bool().unwrap()).to_vec();
+    assert_eq!(allowed, [true, false, true, false], "{out}");
+}
+
+#[test]
+fn a_field_given_twice_is_refused_by_line() {
+    let trace = b"{\"at_us\": 0, \"policy\": \"user\", \"key\": \"a\"}\n{\"at_us\": 0, \"policy\": \"user\", \"key\": \"a\", \"key\": \"b\"}\n";
+    let (out, error) = backtest(POLICIES, trace, Output::Jsonl);
+    assert_eq!(
+        (out.lines().count(), error.unwrap().as_str()),
+        (1, "t.jsonl:2: the field \"key\" is given twice (column 48)")
+    );
+}
+
+#[test]
+fn policies_that_are_no_text_are_told_by_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let args = BacktestArgs { policies: folder.path().join("p.toml"), trace: "t".into(), output: Output::Jsonl };
+    fs::write(&args.policies, b"[[policy]]\nname = \"\xe9\"\n").unwrap();
+    let error = backtest::run(&args, &mut Vec::new()).unwrap_err().to_string();
+    assert!(
+        error.ends_with("p.toml:2: byte 9 of the line is 0xe9, which is not UTF-8; save the file as UTF-8"),
+        "{error}"
+    );
+}
+
+#[test]
+fn keys_cannot_command_a_terminal() {
+    let trace = [r#"{"at_us": 0, "policy": "user", "key": "\u001b[2J", "cost": 9}"#; 1];
+    let (table, error) = backtest(POLICIES, trace[0].as_bytes(), Output::Table);
+    assert!(error.is_none() && table.contains("\"\\u001b[2J\" 1") && !table.contains('\u{1b}'), "{table}");
 }
 
 #[test]
@@ -99,7 +145,11 @@ fn a_file_that_is_not_there_is_named() {
     let args =
         BacktestArgs { policies: "/nowhere/p.toml".into(), trace: "/nowhere/t.jsonl".into(), output: Output::Json };
     let error = backtest::run(&args, &mut Vec::new()).unwrap_err();
-    assert!(error.to_string().starts_with("cannot read /nowhere/p.toml: "), "{error}");
+    assert!(error.to_string().starts_with("/nowhere/p.toml cannot be read: "), "{error}");
+    let policies = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/one.toml").into();
+    let args = BacktestArgs { policies, trace: "/no\nwhere\u{1b}".into(), output: Output::Json };
+    let error = backtest::run(&args, &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().starts_with("/no\\nwhere\\u001b cannot be read: "), "{error}");
 }
 
 #[test]

@@ -6,6 +6,8 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use quorate_core::visible;
+
 /// Runs `quorate` in `tests/golden` and compares.
 fn check(name: &str, args: &[&str]) {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -18,7 +20,7 @@ fn check(name: &str, args: &[&str]) {
         .output()
         .expect("quorate can be started");
     let words: Vec<String> =
-        args.iter().map(|arg| if arg.contains(' ') { format!("'{arg}'") } else { arg.to_string() }).collect();
+        args.iter().map(|arg| if arg.contains(' ') { format!("'{arg}'") } else { visible::line(arg).into() }).collect();
     let shown = format!(
         "$ quorate {}\nexit {}\n---- stdout\n{}---- stderr\n{}",
         words.join(" "),
@@ -55,6 +57,8 @@ fn wrong_usage() {
     check("usage-endpoints", &["cluster", "status", "--endpoints", "localhost"]);
     check("usage-jsonl", &["-o", "jsonl", "version"]);
     check("usage-replicas", &["cluster", "init", "--nodes", "a:1,b:1", "--replicas", "3"]);
+    check("usage-nodes-twice", &["cluster", "init", "--nodes", "a:1,b:1,a:1"]);
+    check("usage-terminal", &["check", "p", "k", "--cost", "\u{1b}[31m1\u{7}\u{202e}"]);
     check("usage-bench", &["bench", "--policy", "p", "--callers", "0"]);
 }
 
@@ -70,6 +74,8 @@ fn a_policy_file_is_validated() {
     check("validate-good-json", &["policy", "validate", "-f", "one.toml", "-o", "json"]);
     check("validate-bad", &["policy", "validate", "-f", "bad.toml"]);
     check("validate-empty", &["policy", "validate", "-f", "-"]);
+    check("validate-terminal", &["policy", "validate", "-f", "terminal.toml"]);
+    check("validate-not-utf8", &["policy", "validate", "-f", "latin1.toml"]);
     check("validate-missing", &["policy", "validate", "-f", "nowhere.toml"]);
     check("apply-empty", &["policy", "apply", "--prune", "-f", "-"]);
     check("apply-bad", &["policy", "apply", "-f", "bad.toml"]);

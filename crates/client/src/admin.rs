@@ -1,26 +1,22 @@
 //! The operator's calls: making a cluster, looking at it, its policies.
 //!
-//! A thin layer over the `Admin` service: it finds a node that answers, waits out an election within its deadline, and gives
-//! errors of the same kinds as the rest of this crate.
+//! A thin layer over the `Admin` service: it finds a node that answers, waits out an election within its deadline (`admin/call.rs`),
+//! and gives errors of the same kinds as the rest of this crate.
 
 use std::time::Duration;
 
 use quorate_core::{Policy, PolicySet, PolicyVersion};
 use quorate_proto::convert;
 use quorate_proto::v1;
-use quorate_proto::v1::admin_client::AdminClient;
-use rand::TryRng as _;
-use tokio::time::{Instant, sleep_until, timeout_at};
-use tonic::transport::Channel;
-use tonic::{Code, Response, Status};
 
-use crate::backoff::Chance;
-use crate::builder::addresses;
+use crate::address;
 use crate::caps;
 use crate::error::{Error, ErrorKind};
-use crate::wire::channel;
 
+mod call;
 mod status;
+
+use call::Twice;
 
 pub use status::{ClusterStatus, NodeStatus, ReplicaStatus, ShardStatus};
 
@@ -161,7 +157,7 @@ impl Admin {
     /// [`ErrorKind::Invalid`] where an endpoint cannot be one.
     pub fn new<E: Into<String>>(endpoints: impl IntoIterator<Item = E>) -> Result<Admin, Error> {
         let endpoints: Vec<_> = endpoints.into_iter().take(caps::ENDPOINTS + 1).map(Into::into).collect();
-        Ok(Admin { endpoints: addresses(&endpoints)?, deadline: caps::ADMIN })
+        Ok(Admin { endpoints: address::endpoints(&endpoints)?, deadline: caps::ADMIN })
     }
 
     /// How long a call may take: 10 s if not set, at most an hour.
@@ -173,16 +169,17 @@ impl Admin {
     /// Makes one cluster of nodes that belong to none yet. Sent again with the same nodes, it finishes what was interrupted.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] where a node belongs to a cluster with other members; [`ErrorKind::Unavailable`] where a node
-    /// cannot be reached.
+    /// [`ErrorKind::Invalid`] where a node is named twice; [`ErrorKind::Conflict`] where a node belongs to a cluster with other
+    /// members; [`ErrorKind::Unavailable`] where a node cannot be reached.
     pub async fn cluster_init(&self, new: NewCluster) -> Result<MadeCluster, Error> {
         let request = v1::ClusterInitRequest {
-            nodes: addresses(&new.nodes)?,
+            nodes: address::nodes(&new.nodes)?,
             name: new.name.unwrap_or_default(),
             shards: new.shards.unwrap_or(0),
             replicas: new.replicas.unwrap_or(0),
         };
-        let made = self.call(request, async |mut admin, request| admin.cluster_init(request).await).await?;
+        let made =
+            self.call(Twice::Safe, request, async |mut admin, request| admin.cluster_init(request).await).await?;
         let v1::ClusterInitResponse { cluster_id, name, nodes, shards } = made;
         Ok(MadeCluster { cluster_id: cluster_id.to_vec(), name, nodes, shards })
     }
@@ -193,7 +190,8 @@ impl Admin {
     /// [`ErrorKind::Unavailable`] where no node answers, or none belongs to a cluster.
     pub async fn status(&self) -> Result<ClusterStatus, Error> {
         let request = v1::ClusterStatusRequest {};
-        let status = self.call(request, async |mut admin, request| admin.cluster_status(request).await).await?;
+        let status =
+            self.call(Twice::Reads, request, async |mut admin, request| admin.cluster_status(request).await).await?;
         Ok(status.into())
     }
 
@@ -209,7 +207,12 @@ impl Admin {
             expected_version: apply.expected_version.map_or(0, |version| version.0),
             dry_run: apply.dry_run,
         };
-        Ok(applied(self.call(request, async |mut admin, request| admin.policy_apply(request).await).await?))
+        let twice = match (apply.dry_run, apply.expected_version) {
+            (true, _) => Twice::Reads,
+            (false, None) => Twice::Safe,
+            (false, Some(_)) => Twice::Differs,
+        };
+        Ok(applied(self.call(twice, request, async |mut admin, request| admin.policy_apply(request).await).await?))
     }
 
     /// All policies in force.
@@ -218,7 +221,8 @@ impl Admin {
     /// As [`status`](Self::status).
     pub async fn policy_list(&self) -> Result<PolicySet, Error> {
         let request = v1::PolicyListRequest {};
-        let list = self.call(request, async |mut admin, request| admin.policy_list(request).await).await?;
+        let list =
+            self.call(Twice::Reads, request, async |mut admin, request| admin.policy_list(request).await).await?;
         convert::policy_set_from_wire(&list.policies.unwrap_or_default()).map_err(|e| malformed(&e))
     }
 
@@ -228,7 +232,7 @@ impl Admin {
     /// [`ErrorKind::NotFound`] where no policy has that name.
     pub async fn policy_get(&self, name: &str) -> Result<(Policy, PolicyVersion), Error> {
         let request = v1::PolicyGetRequest { name: name.to_owned() };
-        let got = self.call(request, async |mut admin, request| admin.policy_get(request).await).await?;
+        let got = self.call(Twice::Reads, request, async |mut admin, request| admin.policy_get(request).await).await?;
         let policy = convert::policy_from_wire(&got.policy.unwrap_or_default()).map_err(|e| malformed(&e))?;
         Ok((policy, PolicyVersion(got.version)))
     }
@@ -247,104 +251,9 @@ impl Admin {
             names: names.iter().map(|name| (*name).to_owned()).collect(),
             expected_version: expected_version.map_or(0, |version| version.0),
         };
-        Ok(applied(self.call(request, async |mut admin, request| admin.policy_remove(request).await).await?))
+        let twice = Twice::Differs;
+        Ok(applied(self.call(twice, request, async |mut admin, request| admin.policy_remove(request).await).await?))
     }
-
-    /// Asks one node after another, round and round until the deadline, as long as that may help.
-    async fn call<Q: Clone, A>(
-        &self,
-        request: Q,
-        call: impl AsyncFn(AdminClient<Channel>, tonic::Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Error> {
-        let deadline = Instant::now() + self.deadline;
-        let mut chance = Chance::seeded(rand::rngs::SysRng.try_next_u64().unwrap_or_default());
-        let mut tried: Vec<String> = Vec::new();
-        let mut kind = ErrorKind::Unavailable;
-        for round in 1_u32.. {
-            tried.clear();
-            for address in &self.endpoints {
-                let status = match self.ask(address, deadline, &request, &call).await {
-                    Ok(answer) => return Ok(answer),
-                    Err(Refused::Status(status)) => status,
-                    Err(Refused::Unreachable(why)) => {
-                        tried.push(format!("{address}: {why}"));
-                        continue;
-                    }
-                };
-                if status.code() != Code::Unavailable {
-                    return Err(refused(status, address, self.deadline));
-                }
-                kind = ErrorKind::NoLeader;
-                tried.push(format!("{address}: {}", status.message()));
-            }
-            let again = Instant::now() + chance.wait(round + 3);
-            // Nobody listens at all: whoever waits for nodes to start says so with a longer deadline, and sees it at once.
-            if again >= deadline || (kind == ErrorKind::Unavailable && round >= caps::ADMIN_ROUNDS) {
-                break;
-            }
-            sleep_until(again).await;
-        }
-        let text = match kind {
-            ErrorKind::NoLeader => {
-                format!("no node could do it ({}); try again, or look at the cluster's status", tried.join("; "))
-            }
-            _ => format!("no node can be reached ({}); check the endpoints, and that the nodes run", tried.join("; ")),
-        };
-        Err(Error::new(kind, text))
-    }
-
-    async fn ask<Q: Clone, A>(
-        &self,
-        address: &str,
-        deadline: Instant,
-        request: &Q,
-        call: &impl AsyncFn(AdminClient<Channel>, tonic::Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Result<A, Refused> {
-        let channel = match timeout_at(deadline, channel(address)).await {
-            Ok(connected) => connected.map_err(|why| Refused::Unreachable(why.to_string()))?,
-            Err(_) => return Err(Refused::Unreachable("no answer in time".to_owned())),
-        };
-        let mut request = tonic::Request::new(request.clone());
-        request.set_timeout(deadline.saturating_duration_since(Instant::now()));
-        let client = AdminClient::new(channel)
-            .max_decoding_message_size(caps::ADMIN_BYTES)
-            .max_encoding_message_size(caps::ADMIN_BYTES);
-        match timeout_at(deadline, call(client, request)).await {
-            Ok(Ok(answer)) => Ok(answer.into_inner()),
-            Ok(Err(status)) => Err(Refused::Status(status)),
-            Err(_) => Err(Refused::Status(Status::deadline_exceeded(""))),
-        }
-    }
-}
-
-enum Refused {
-    Unreachable(String),
-    Status(Status),
-}
-
-fn refused(status: Status, address: &str, deadline: Duration) -> Error {
-    let kind = match status.code() {
-        Code::InvalidArgument | Code::OutOfRange => ErrorKind::Invalid,
-        Code::NotFound => ErrorKind::NotFound,
-        Code::AlreadyExists | Code::Aborted | Code::FailedPrecondition => ErrorKind::Conflict,
-        Code::PermissionDenied | Code::Unauthenticated => ErrorKind::Forbidden,
-        Code::ResourceExhausted => ErrorKind::Overloaded,
-        Code::DeadlineExceeded | Code::Cancelled => ErrorKind::Deadline,
-        Code::Unimplemented | Code::Ok => ErrorKind::Protocol,
-        _ => ErrorKind::Unknown,
-    };
-    let text = match (kind, status.message()) {
-        (ErrorKind::Deadline, "" | "Timeout expired") => {
-            format!(
-                "{address} did not finish within {deadline:?}; it may still be done: look, then try again with more time"
-            )
-        }
-        (ErrorKind::Protocol, message) => format!("{address} does not know this call ({message}); check the versions"),
-        (_, "") => format!("{address} answered {:?}", status.code()),
-        (_, message) => message.to_owned(),
-    };
-    let may_have = matches!(kind, ErrorKind::Deadline | ErrorKind::Unknown);
-    Error::new(kind, text).charged(may_have).caused_by(status)
 }
 
 fn malformed(problem: &convert::Malformed) -> Error {

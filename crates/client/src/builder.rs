@@ -6,6 +6,7 @@ use std::time::Duration;
 use rand::TryRng as _;
 use tokio::time::timeout;
 
+use crate::address;
 use crate::caps;
 use crate::client::{Client, Inner};
 use crate::denials::Denials;
@@ -92,7 +93,7 @@ impl ClientBuilder {
     /// As [`connect`](Self::connect), over another wire and with chance drawn from that seed: for the simulator.
     #[doc(hidden)]
     pub async fn connect_over(self, wire: Arc<dyn Wire>, seed: u64) -> Result<Client, Error> {
-        let endpoints = addresses(&self.endpoints)?;
+        let endpoints = address::endpoints(&self.endpoints)?;
         let deadline = self.deadline.min(caps::DEADLINE_MAX);
         let denials = Denials::new(self.remember_denials, seed, Arc::clone(&wire));
         let mut shared = engine::start(wire, endpoints.clone(), seed);
@@ -111,73 +112,4 @@ fn unreachable(endpoints: &[String], within: Duration, tried: &str) -> Error {
         endpoints.join(", ")
     );
     Error::new(ErrorKind::Unavailable, text)
-}
-
-/// Endpoints as `host:port`, each once.
-pub(crate) fn addresses(endpoints: &[String]) -> Result<Vec<String>, Error> {
-    let mut addresses = Vec::with_capacity(endpoints.len());
-    for endpoint in endpoints {
-        let address = address(endpoint)?;
-        if !addresses.contains(&address) {
-            addresses.push(address);
-        }
-    }
-    match addresses.len() {
-        0 => Err(Error::invalid("no endpoint is given; name at least one node as host:port")),
-        n if n > caps::ENDPOINTS => Err(Error::invalid(format!(
-            "more than {} endpoints; a few are enough, the rest is learned",
-            caps::ENDPOINTS
-        ))),
-        _ => Ok(addresses),
-    }
-}
-
-fn address(endpoint: &str) -> Result<String, Error> {
-    let wrong =
-        |why: &str| Error::invalid(format!("{endpoint:?} is no endpoint: {why}; write host:port, as 127.0.0.1:7600"));
-    if endpoint.starts_with("https://") {
-        return Err(wrong("TLS is not supported"));
-    }
-    let address = endpoint.strip_prefix("http://").unwrap_or(endpoint).trim_end_matches('/');
-    let (host, port) = address.rsplit_once(':').ok_or_else(|| wrong("it has no port"))?;
-    if !port.parse::<u16>().is_ok_and(|port| port > 0) {
-        return Err(wrong("its port is not a number from 1 to 65535"));
-    }
-    let is_v6 = host.starts_with('[') && host.ends_with(']');
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c) || (is_v6 && "[]:%".contains(c));
-    if host.is_empty() || !host.chars().all(allowed) {
-        return Err(wrong("its host is not a name or an address"));
-    }
-    Ok(address.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn endpoints_are_addresses() {
-        for good in ["127.0.0.1:7600", "http://node-1.example:7600/", "[::1]:7600", "localhost:1"] {
-            assert!(address(good).is_ok(), "{good}");
-        }
-        for bad in [
-            "",
-            "localhost",
-            "localhost:",
-            "localhost:0",
-            "localhost:70000",
-            ":7600",
-            "https://a:1",
-            "a b:1",
-            "::1:7600",
-            "a/b:1",
-        ] {
-            let error = address(bad).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Invalid, "{bad}");
-            assert!(error.to_string().contains("host:port"), "{error}");
-        }
-        assert_eq!(addresses(&["a:1".into(), "http://a:1".into()]).unwrap(), ["a:1"]);
-        assert!(addresses(&[]).is_err());
-        assert!(addresses(&(0..65).map(|i| format!("a{i}:1")).collect::<Vec<_>>()).is_err());
-    }
 }

@@ -24,6 +24,10 @@ pub(crate) const EVENTS: usize = 1024;
 pub(crate) const EVENTS_AT_ONCE: usize = 256;
 /// Checks of one `check_many`.
 pub(crate) const CHECKS_AT_ONCE: usize = QUEUED_COMMANDS;
+/// Bytes of the host in a node's address.
+pub(crate) const HOST_BYTES: usize = 253;
+/// Characters that are shown of what is no address.
+pub(crate) const ADDRESS_SHOWN: usize = 64;
 /// Endpoints that a client can be given.
 pub(crate) const ENDPOINTS: usize = 64;
 /// Shards of a topology.

@@ -34,6 +34,7 @@
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
 
 mod acquire;
+pub mod address;
 pub mod admin;
 mod backoff;
 mod builder;

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 mod grpc;
 
-pub(crate) use grpc::{Grpc, channel};
+pub(crate) use grpc::{Grpc, broke, channel, said};
 
 /// Why a node could not be reached, or stopped talking.
 #[derive(Clone, Debug, thiserror::Error)]

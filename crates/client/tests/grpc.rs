@@ -5,6 +5,8 @@
 mod fake;
 
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fake::Fake;
@@ -16,15 +18,21 @@ use quorate_proto::v1;
 use quorate_proto::v1::admin_server::AdminServer;
 use quorate_proto::v1::checks_server::ChecksServer;
 use quorate_proto::v1::topology_server::TopologyServer;
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
 /// A fake node behind a socket.
+#[derive(Clone)]
 struct Node {
     fake: Fake,
     id: u64,
+    /// Told when it was asked to remove policies.
+    removing: Arc<Notify>,
+    /// How often it was asked for a policy.
+    got: Arc<AtomicUsize>,
 }
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -108,33 +116,96 @@ impl v1::admin_server::Admin for Node {
         &self,
         request: Request<v1::PolicyGetRequest>,
     ) -> Result<Response<v1::PolicyGetResponse>, Status> {
-        Err(Status::not_found(format!("no policy {:?}", request.into_inner().name)))
+        let name = request.into_inner().name;
+        match (name.as_str(), self.got.fetch_add(1, Ordering::Relaxed)) {
+            ("unled", 0) => Err(Status::unavailable("no majority of the control group")),
+            ("unled", _) => std::future::pending().await,
+            _ => Err(Status::not_found(format!("no policy {name:?}"))),
+        }
     }
 
     async fn policy_remove(
         &self,
         _: Request<v1::PolicyRemoveRequest>,
     ) -> Result<Response<v1::PolicyApplyResponse>, Status> {
+        self.removing.notify_one();
         std::future::pending().await
     }
 }
 
-/// A server that can be stopped, with its connections.
+/// A server that can be stopped.
 async fn serve(fake: &Fake, id: u64) -> (String, oneshot::Sender<()>) {
+    let (address, stop, _) = serve_node(fake, id).await;
+    (address, stop)
+}
+
+/// The same, and what it was asked.
+async fn serve_node(fake: &Fake, id: u64) -> (String, oneshot::Sender<()>, Node) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     fake.set_address(id, address.clone());
     let (stop, stopped) = oneshot::channel::<()>();
-    let node = || Node { fake: fake.clone(), id };
+    let node = Node { fake: fake.clone(), id, removing: Arc::default(), got: Arc::default() };
     let server = tonic::transport::Server::builder()
-        .add_service(TopologyServer::new(node()))
-        .add_service(ChecksServer::new(node()))
-        .add_service(AdminServer::new(node()))
+        .add_service(TopologyServer::new(node.clone()))
+        .add_service(ChecksServer::new(node.clone()))
+        .add_service(AdminServer::new(node.clone()))
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(async move {
         tokio::select! { served = server => served.unwrap(), _ = stopped => {} }
     });
-    (address, stop)
+    (address, stop, node)
+}
+
+/// Passes on what goes to that address and what comes from it, until it is aborted: then its connections break.
+async fn pass_on(to: String) -> (String, JoinHandle<()>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let task = tokio::spawn(async move {
+        let mut passing = JoinSet::new();
+        while let Ok((mut near, _)) = listener.accept().await {
+            let mut far = TcpStream::connect(&to).await.unwrap();
+            passing.spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    (address, task)
+}
+
+#[tokio::test]
+async fn a_node_that_dies_in_a_call_is_named_with_what_happened() {
+    let fake = Fake::new(1);
+    let (behind, _stop, node) = serve_node(&fake, 1).await;
+    let (address, passing) = pass_on(behind).await;
+    let admin = Admin::new([&address]).unwrap().deadline(Duration::from_secs(60));
+    let call = tokio::spawn(async move { admin.policy_remove(&["ten"], None).await });
+    node.removing.notified().await;
+    passing.abort();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!((error.kind(), error.may_have_charged()), (ErrorKind::Unavailable, true), "{error}");
+    let text = error.to_string();
+    assert!(text.starts_with(&format!("{address}: it was lost during the call (")), "{text}");
+    assert!(text.contains("it may have been done") && !text.contains("transport error"), "{text}");
+}
+
+#[tokio::test]
+async fn a_deadline_in_the_middle_of_a_try_keeps_the_reason() {
+    let fake = Fake::new(1);
+    let (address, _stop, node) = serve_node(&fake, 1).await;
+    // Time enough for the first answer on the slowest machine; the second never comes.
+    let admin = Admin::new([address]).unwrap().deadline(Duration::from_secs(4));
+    let error = admin.policy_get("unled").await.unwrap_err();
+    assert_eq!((error.kind(), node.got.load(Ordering::Relaxed)), (ErrorKind::NoLeader, 2), "{error}");
+    assert!(error.to_string().contains("no majority of the control group"), "{error}");
+    assert!(error.to_string().contains("deadline of 4s"), "{error}");
+}
+
+#[tokio::test]
+async fn a_cluster_is_not_made_of_one_node_twice() {
+    let admin = Admin::new(["127.0.0.1:1", "127.0.0.1:1"]).unwrap();
+    let nodes = vec!["a:1".to_owned(), "b:1".to_owned(), "http://A:1".to_owned()];
+    let error = admin.cluster_init(NewCluster { nodes, ..NewCluster::default() }).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(error.to_string(), "node A:1 is named twice; name each node once");
 }
 
 #[tokio::test]

@@ -18,6 +18,10 @@ pub const KEY_BYTES: usize = 1024;
 pub const POLICY_NAME_BYTES: usize = 128;
 /// Bytes of a policy's description.
 pub const DESCRIPTION_BYTES: usize = 1024;
+/// Fields that are looked at where a policy is written down; no policy has as many.
+pub const POLICY_FIELDS: usize = 64;
+/// Mistakes of one file that are told; the rest is counted.
+pub const MISTAKES_TOLD: usize = 50;
 /// Policies of a set.
 pub const POLICIES: usize = 4096;
 /// Limits that one check may name.

@@ -13,6 +13,7 @@ pub mod ids;
 mod installed;
 pub mod key;
 pub mod limit;
+pub mod mistakes;
 #[cfg(feature = "planted")]
 #[doc(hidden)]
 pub mod planted;
@@ -26,6 +27,7 @@ mod shard;
 mod snapshot;
 mod table;
 pub mod units;
+pub mod visible;
 
 pub use answer::{Answer, Applied, Decision, LimitAnswer, PlaceAnswer, Receipt, Refusal};
 pub use check::{Asked, Peeked, decide, peek};

@@ -3,7 +3,7 @@
 //! This is the one place that knows the fields' names and who takes which; where they come from (TOML with its lines, JSON) is
 //! the caller's. Bounds are not checked here but by [`Policy::validate`], so that wire and files refuse alike.
 
-use crate::caps::{SPAN_MIN_US, UNITS};
+use crate::caps::{POLICY_FIELDS, SPAN_MIN_US, UNITS};
 use crate::policy::{Algorithm, FieldProblem, Mode, OnFull, OnUnavailable, Policy};
 use crate::units::{Cost, Rate, Span};
 
@@ -85,6 +85,10 @@ fn needs(algorithm: &str) -> [&'static str; 2] {
 /// assert_eq!(read(&fields, 1_000_000_000_000).unwrap().name, "p");
 /// ```
 pub fn read(fields: &[Field<'_>], units: u64) -> Result<Policy, Vec<Mistake>> {
+    if fields.len() > POLICY_FIELDS {
+        let message = format!("the policy has {} fields; no policy has more than {POLICY_FIELDS}", fields.len());
+        return Err(vec![Mistake { field: None, missing: false, message }]);
+    }
     let mut reader = Reader { fields, mistakes: Vec::new() };
     reader.refuse_unknown();
     let policy = reader.policy();

@@ -3,15 +3,17 @@
 //! A file is a list of `[[policy]]`. Everything wrong with it is told at once, by file and line, with what is allowed and what
 //! was probably meant; nothing is ever skipped or guessed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
 
 use toml::Spanned;
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeArray, DeTable, DeValue};
 
 use crate::caps;
+use crate::mistakes::{Lines, Mistakes};
 use crate::policy::{Algorithm, Mode, OnFull, OnUnavailable, Policy};
 use crate::policy_fields::{self, Field, FieldValue};
+use crate::visible;
 
 /// One mistake in a policy file.
 ///
@@ -20,7 +22,7 @@ use crate::policy_fields::{self, Field, FieldValue};
 /// assert_eq!(problems[0].line, 1);
 /// assert!(problems[0].to_string().starts_with("policies.toml:1: policy \"p\": the policy has no algorithm"));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("{file}:{line}: {message}")]
 pub struct Problem {
     /// The file, as it was named.
@@ -31,7 +33,8 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Reads a policy file; all its mistakes in order of their lines, if there are any. `file_name` is only quoted.
+/// Reads a policy file; its mistakes in order of their lines, if there are any: each once, and at most
+/// [`caps::MISTAKES_TOLD`] of them, the last one then saying how many more there are. `file_name` is only quoted.
 ///
 /// ```
 /// let text = "[[policy]]\nname = \"per-user\"\nalgorithm = \"token_bucket\"\ncapacity = 200\nrefill = \"100/m\"\n";
@@ -40,42 +43,42 @@ pub struct Problem {
 /// ```
 pub fn parse(text: &str, file_name: &str) -> Result<Vec<Policy>, Vec<Problem>> {
     let (table, syntax) = DeTable::parse_recoverable(text);
-    let mut file = File { text, file_name, problems: Vec::new() };
+    let mut file = File { file_name, lines: Lines::of(text), torn: HashSet::new(), problems: Mistakes::default() };
+    let mut torn = HashSet::new();
     for error in &syntax {
         let at = error.span().map_or(0, |span| span.start);
         file.add(at, format!("not TOML: {}", error.message().lines().next().unwrap_or_default()));
+        torn.insert(file.lines.at(at));
     }
-    let torn: Vec<usize> = file.problems.iter().map(|problem| problem.line).collect();
-    let policies = file.policies(table.get_ref(), !syntax.is_empty());
-    // Of a line that is not TOML nothing else is said: what was read of it is a guess.
-    let mut place = 0;
-    file.problems.retain(|problem| {
-        place += 1;
-        place <= torn.len() || !torn.contains(&problem.line)
-    });
+    file.torn = torn;
+    let policies = file.policies(table.get_ref());
     if file.problems.is_empty() {
         return Ok(policies);
     }
-    file.problems.sort_by_key(|problem| problem.line);
-    Err(file.problems)
+    let more = |first: Problem, more| Problem { message: format!("and {more} more mistakes"), ..first };
+    let mut problems = file.problems.told(more);
+    let told = problems.len().min(caps::MISTAKES_TOLD);
+    problems[..told].sort_by_key(|problem| problem.line);
+    Err(problems)
 }
 
 struct File<'a> {
-    text: &'a str,
     file_name: &'a str,
-    problems: Vec<Problem>,
+    lines: Lines,
+    /// The lines that are not TOML: nothing else is said of them, as what was read of them is a guess.
+    torn: HashSet<usize>,
+    problems: Mistakes<Problem>,
 }
 
 impl File<'_> {
-    fn line(&self, at: usize) -> usize {
-        self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
-    }
-
     fn add(&mut self, at: usize, message: String) {
-        self.problems.push(Problem { file: self.file_name.to_owned(), line: self.line(at), message });
+        let line = self.lines.at(at);
+        if !self.torn.contains(&line) {
+            self.problems.add(Problem { file: self.file_name.to_owned(), line, message });
+        }
     }
 
-    fn policies(&mut self, table: &DeTable<'_>, torn: bool) -> Vec<Policy> {
+    fn policies(&mut self, table: &DeTable<'_>) -> Vec<Policy> {
         let mut policies = Vec::new();
         for (key, value) in table {
             match value.get_ref() {
@@ -83,8 +86,10 @@ impl File<'_> {
                     if array.len() > caps::POLICIES {
                         let (is, most) = (array.len(), caps::POLICIES);
                         self.add(key.span().start, format!("the file has {is} policies; allowed are {most}"));
+                        continue;
                     }
-                    policies.extend(array.iter().filter_map(|policy| self.policy(policy, torn)));
+                    policies.extend(array.iter().filter_map(|policy| self.policy(policy)));
+                    self.refuse_twins(array);
                 }
                 _ if key.get_ref() == "policy" => {
                     self.add(
@@ -102,11 +107,10 @@ impl File<'_> {
                 }
             }
         }
-        self.refuse_twins(table);
         policies
     }
 
-    fn policy(&mut self, value: &Spanned<DeValue<'_>>, torn: bool) -> Option<Policy> {
+    fn policy(&mut self, value: &Spanned<DeValue<'_>>) -> Option<Policy> {
         let DeValue::Table(table) = value.get_ref() else {
             self.add(value.span().start, "write [[policy]] with the policy's fields below it".into());
             return None;
@@ -122,6 +126,7 @@ impl File<'_> {
             _ => None,
         });
         // What is missing from a file that is not TOML may well be there, on the line that could not be read.
+        let torn = !self.torn.is_empty();
         for mistake in mistakes.into_iter().filter(|mistake| !(torn && mistake.missing)) {
             let at = mistake.field.map_or(value.span().start, |i| places[i]);
             let of = name.as_ref().map(|name| format!("policy {name:?}: ")).unwrap_or_default();
@@ -130,8 +135,7 @@ impl File<'_> {
         None
     }
 
-    fn refuse_twins(&mut self, table: &DeTable<'_>) {
-        let Some(DeValue::Array(array)) = table.get("policy").map(Spanned::get_ref) else { return };
+    fn refuse_twins(&mut self, array: &DeArray<'_>) {
         let mut first: HashMap<&str, usize> = HashMap::new();
         for policy in array {
             let Some(value) = policy.get_ref().get("name") else { continue };
@@ -141,7 +145,7 @@ impl File<'_> {
                     self.add(at, format!("policy {name:?} is already on line {line}; a name stands for one policy"))
                 }
                 None => {
-                    first.insert(name, self.line(at));
+                    first.insert(name, self.lines.at(at));
                 }
             }
         }
@@ -187,7 +191,7 @@ fn block(policy: &Policy) -> String {
     let mut line = |name: &str, value: &dyn fmt::Display| {
         writeln!(out, "{name} = {value}").expect("writing to a string cannot fail");
     };
-    let quoted = |text: &str| toml::Value::from(text).to_string();
+    let quoted = |text: &str| format!("\"{}\"", visible::line(&text.replace('\\', "\\\\").replace('"', "\\\"")));
     line("name", &quoted(&policy.name));
     line("algorithm", &quoted(policy.algorithm.name()));
     match policy.algorithm {

@@ -189,17 +189,20 @@ impl fmt::Display for Cost {
 
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // No valid span is below zero, and one that is refused because of it has to be shown all the same.
+        let (sign, us) = (if self.0 < 0 { "-" } else { "" }, self.0.unsigned_abs());
         for (unit, name) in [(86_400_000_000, "d"), (3_600_000_000, "h"), (60_000_000, "m"), (1_000_000, "s")] {
-            if self.0 >= unit && self.0 % unit == 0 {
-                return write!(f, "{}{name}", self.0 / unit);
+            if us >= unit && us.is_multiple_of(unit) {
+                return write!(f, "{sign}{}{name}", us / unit);
             }
         }
-        let (whole, fraction, name) = match self.0 {
+        let (whole, fraction, name) = match us {
             us if us >= 1_000_000 => (us / 1_000_000, format!("{:06}", us % 1_000_000), "s"),
             us => (us / 1_000, format!("{:03}", us % 1_000), "ms"),
         };
         let fraction = fraction.trim_end_matches('0');
-        if fraction.is_empty() { write!(f, "{whole}{name}") } else { write!(f, "{whole}.{fraction}{name}") }
+        let point = if fraction.is_empty() { "" } else { "." };
+        write!(f, "{sign}{whole}{point}{fraction}{name}")
     }
 }
 
@@ -285,6 +288,17 @@ mod tests {
         ] {
             assert!(Rate::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn what_is_below_zero_is_shown_as_it_is() {
+        let shown = |us| Span(us).to_string();
+        assert_eq!(
+            [-50, -1_500, -1_000, -5_000_000, -90_500_000].map(shown),
+            ["-0.05ms", "-1.5ms", "-1ms", "-5s", "-90.5s"]
+        );
+        assert_eq!(shown(i64::MIN), "-9223372036854.775808s");
+        assert_eq!(Rate { units: 3, period: Span(-10_000_000) }.to_string(), "3/-10s");
     }
 
     #[test]

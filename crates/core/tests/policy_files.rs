@@ -32,6 +32,45 @@ fn mistakes_are_told_all_at_once_with_file_line_and_what_is_allowed() {
     assert_eq!(seen, 3);
 }
 
+fn said(text: &str) -> Vec<String> {
+    policy_file::parse(text, "p.toml").unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn too_many_policies_are_one_mistake_and_none_of_them_is_read() {
+    let many = |count: usize| "[[policy]]\nlimit = -1\n".repeat(count);
+    assert_eq!(said(&many(caps::POLICIES + 1)), ["p.toml:1: the file has 4097 policies; allowed are 4096"]);
+    assert_eq!(said(&many(caps::POLICIES)).len(), caps::MISTAKES_TOLD + 1);
+}
+
+#[test]
+fn the_same_mistake_is_told_once_and_mistakes_end() {
+    let deep = said(&"[".repeat(200_000));
+    assert!((1..=2).contains(&deep.len()) && deep[0].starts_with("p.toml:1: not TOML: "), "{deep:?}");
+    let wrong: Vec<String> = said(&"[[policy]]\n".repeat(100));
+    assert_eq!(wrong.len(), caps::MISTAKES_TOLD + 1);
+    assert_eq!(wrong[2], "p.toml:2: the policy has no name");
+    assert_eq!(wrong.last().unwrap(), "p.toml:26: and 150 more mistakes");
+}
+
+#[test]
+fn a_policy_with_a_horde_of_fields_is_one_mistake() {
+    let fields: String = (0..10_000).map(|i| format!("f{i} = 1\n")).collect();
+    assert_eq!(
+        said(&format!("[[policy]]\n{fields}")),
+        ["p.toml:1: the policy has 10000 fields; no policy has more than 64"]
+    );
+}
+
+#[test]
+fn what_a_terminal_would_obey_is_written_out_and_reads_back() {
+    let mut policy = Policy::new("p", Algorithm::FixedWindow { limit: 1, window: Span(1_000_000) });
+    policy.description = "\u{1b}]0;t\u{7} \"a\\b\" \u{9b}\u{202e}\u{e0041}\r\n\t'''é".into();
+    let text = policy_file::to_toml(std::slice::from_ref(&policy));
+    assert!(text.chars().all(|c| c == '\n' || c == 'é' || (' '..='~').contains(&c)), "{text}");
+    assert_eq!(policy_file::parse(&text, "p.toml"), Ok(vec![policy]), "{text}");
+}
+
 fn spans() -> impl Strategy<Value = Span> {
     prop_oneof![
         (caps::SPAN_MIN_US..=caps::SPAN_MAX_US).prop_map(Span),

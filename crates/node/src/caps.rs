@@ -144,6 +144,8 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 // Making a cluster.
 
+/// Bytes of a settings file: every setting, generously written, is far below.
+pub const SETTINGS_BYTES: u64 = 1 << 20;
 /// Nodes that a cluster is made of, at most.
 pub const NODES: usize = 64;
 /// Shards of a cluster at its birth, at most.

@@ -1,12 +1,15 @@
 //! Runs a node until it is told to stop or fails.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::ArgMatches;
+use quorate_core::mistakes;
 use quorate_node::node::{Node, Parts};
-use quorate_node::services;
 use quorate_node::settings::{self, Settings, Sources};
+use quorate_node::{caps, services};
 use rustix::process::{Pid, Signal};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,16 +46,28 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<(), Failure> {
 fn read_settings(matches: &ArgMatches) -> Result<Settings, Failure> {
     let file = match matches.get_one::<PathBuf>("config") {
         None => None,
-        Some(path) => {
-            let cannot = |error| Failure::usage(format!("{}: cannot be read: {error}", path.display()));
-            Some((path.display().to_string(), std::fs::read_to_string(path).map_err(cannot)?))
-        }
+        Some(path) => Some((path.display().to_string(), read_file(path)?)),
     };
     let env = std::env::vars_os().filter_map(|(name, value)| {
         let name = name.into_string().ok().filter(|name| name.starts_with("QUORATE_"))?;
         Some((name, value.to_string_lossy().into_owned()))
     });
     settings::load(&Sources { file, env: env.collect(), flags: given(matches) }).map_err(Failure::usage)
+}
+
+fn read_file(path: &Path) -> Result<String, Failure> {
+    let name = path.display();
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(caps::SETTINGS_BYTES + 1).read_to_end(&mut bytes));
+    read.map_err(|error| Failure::usage(format!("{name}: cannot be read: {error}")))?;
+    if bytes.len() as u64 > caps::SETTINGS_BYTES {
+        return Err(Failure::usage(format!(
+            "{name}: larger than a settings file may be ({} bytes)",
+            caps::SETTINGS_BYTES
+        )));
+    }
+    let text = mistakes::text(&bytes).map_err(|not| Failure::usage(format!("{name}:{}: {not}", not.line)))?;
+    Ok(text.to_owned())
 }
 
 /// Asks the kernel to kill this process as soon as `parent` is gone, however it goes.

@@ -13,6 +13,8 @@ use std::fmt;
 use std::io::Write as _;
 use std::process::ExitCode;
 
+use quorate_core::visible;
+
 /// glibc's keeps what a spike of keys took for good; this one gives it back, and costs less CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -37,7 +39,10 @@ impl Failure {
 }
 
 fn main() -> ExitCode {
-    let matches = args::command().get_matches();
+    let matches = match args::command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => return usage(&error),
+    };
     let done = match matches.subcommand() {
         Some(("dev", matches)) => dev::run(matches),
         Some(("log", matches)) => match matches.subcommand() {
@@ -57,7 +62,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// A line for the operator, on standard error. If nobody reads it any more, it is dropped.
+/// Help that was asked for, or what is wrong with the command line. That nobody reads it is no error.
+fn usage(error: &clap::Error) -> ExitCode {
+    if error.use_stderr() {
+        // Without colours: it quotes what was typed or set, and what hides in that must not pass for one of them.
+        let _ = write!(std::io::stderr().lock(), "{}", visible::lines(&error.render().to_string()));
+    } else {
+        let _ = error.print();
+    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// A line for the operator, on standard error, with what a terminal would obey written out. If nobody reads it any more, it is
+/// dropped.
 pub(crate) fn complain(line: impl fmt::Display) {
-    let _ = writeln!(std::io::stderr().lock(), "quorated: {line}");
+    let _ = writeln!(std::io::stderr().lock(), "quorated: {}", visible::line(&line.to_string()));
 }

@@ -33,6 +33,8 @@ pub enum Action {
     Disk(Machine, Duration, i64),
     /// An operator changes a policy.
     ChangePolicy,
+    /// A machine is cut off from another, and a moment later the third, the last that it hears from, dies and comes back at once.
+    Usurp(Machine),
 }
 
 /// What a world is in for.
@@ -52,7 +54,7 @@ pub struct Plan {
     restless: bool,
 }
 
-const KINDS: usize = 9;
+const KINDS: usize = 10;
 
 impl Plan {
     /// Draws one.
@@ -120,6 +122,7 @@ impl Plan {
                 Action::Weather(weather, long)
             }
             7 => Action::Disk(here, Duration::from_millis(random.random_range(10..300)), long),
+            8 => Action::Usurp(here),
             _ => Action::ChangePolicy,
         }
     }
@@ -134,6 +137,16 @@ pub fn ambush(leader: Machine, random: &mut SmallRng) -> Vec<Action> {
         Action::Cut(pairs, random.random_range(1_000_000..4_000_000)),
         Action::Kill(struck, random.random_range(20_000..300_000), true),
     ]
+}
+
+/// What happens to a leader that may believe for a while that it is the only one, although another can be elected: what happens
+/// at once, and what after some microseconds.
+pub fn usurp(leader: Machine, random: &mut SmallRng) -> (Action, i64, Action) {
+    let step = random.random_range(1..NODES);
+    let (rival, voter) = ((leader + step) % NODES, (leader + NODES - step) % NODES);
+    let cut = Action::Cut(vec![(leader, rival), (rival, leader)], random.random_range(1_500_000..3_000_000));
+    let kill = Action::Kill(vec![voter], random.random_range(16_000..80_000), false);
+    (cut, random.random_range(150_000..600_000), kill)
 }
 
 /// Mostly one machine, sometimes more.

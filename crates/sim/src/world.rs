@@ -484,6 +484,11 @@ impl World {
                     fired.count(if power { Fault::PowerLost } else { Fault::Killed });
                 }
             }
+            Action::Usurp(leader) => {
+                let (now, after, then) = faults::usurp(leader, &mut self.random);
+                self.act(now);
+                self.later(after, then);
+            }
             Action::Pause(here, span) => {
                 if self.machines[here].is_up() && !self.machines[here].is_asleep() {
                     fired.count(Fault::Paused);

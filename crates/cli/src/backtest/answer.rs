@@ -72,3 +72,12 @@ pub(super) fn applied(warning: Option<&String>) -> serde_json::Result<String> {
     }
     serde_json::to_string(&Applied { applied: true, warning })
 }
+
+/// The answer to a refund: false where that charge had been refunded before.
+pub(super) fn refunded(refunded: bool) -> serde_json::Result<String> {
+    #[derive(Serialize)]
+    struct Refunded {
+        refunded: bool,
+    }
+    serde_json::to_string(&Refunded { refunded })
+}

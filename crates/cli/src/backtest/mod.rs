@@ -5,6 +5,7 @@
 //! figures wrong without anybody seeing it.
 
 mod answer;
+mod json;
 mod replay;
 mod summary;
 pub mod trace;
@@ -14,14 +15,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::PathBuf;
 
-use quorate_core::policy_file;
+use quorate_core::{mistakes, visible};
 
 use replay::{Answered, Granted, Replay};
 use summary::Summary;
 use trace::{Event, EventKind};
 
-/// Bytes of one line of a trace: the largest check that can be asked is far below.
-const LINE_BYTES: u64 = 1 << 20;
+use crate::caps::TRACE_LINE_BYTES;
+use crate::policies::{self, PolicyFileError};
 
 /// What to run, and what to show.
 ///
@@ -64,19 +65,19 @@ pub enum Output {
 /// ```
 #[derive(Debug, thiserror::Error)]
 pub enum BacktestError {
-    /// A file could not be read; see that it is there and readable.
-    #[error("cannot read {}: {source}", file.display())]
+    /// The trace could not be read; see that it is there and readable.
+    #[error("{} cannot be read: {source}", visible::line(&file.to_string_lossy()))]
     Read {
         /// The file.
         file: PathBuf,
         /// Why.
         source: io::Error,
     },
-    /// The policy file has mistakes: all of them.
-    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Policies(Vec<policy_file::Problem>),
+    /// The policy file gives no policies.
+    #[error(transparent)]
+    Policies(#[from] PolicyFileError),
     /// A line of the trace cannot be run.
-    #[error("{}:{line}: {message}", file.display())]
+    #[error("{}:{line}: {message}", visible::line(&file.to_string_lossy()))]
     Trace {
         /// The file.
         file: PathBuf,
@@ -110,9 +111,7 @@ pub enum BacktestError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn run(args: &BacktestArgs, out: &mut impl Write) -> Result<(), BacktestError> {
-    let read = |source| BacktestError::Read { file: args.policies.clone(), source };
-    let text = std::fs::read_to_string(&args.policies).map_err(read)?;
-    let policies = policy_file::parse(&text, &args.policies.display().to_string()).map_err(BacktestError::Policies)?;
+    let policies = policies::read(&args.policies)?;
     let refused = |message| BacktestError::Trace { file: args.policies.clone(), line: 1, message };
     let replay = Replay::new(policies).map_err(refused)?;
     let mut backtest = Backtest { replay, summary: Summary::default(), granted: HashMap::new() };
@@ -125,8 +124,8 @@ pub fn run(args: &BacktestArgs, out: &mut impl Write) -> Result<(), BacktestErro
 struct Backtest {
     replay: Replay,
     summary: Summary,
-    /// What can still be refunded, by the line that charged it.
-    granted: HashMap<usize, Granted>,
+    /// What was charged, by its line; none once it was refunded.
+    granted: HashMap<usize, Option<Granted>>,
 }
 
 impl Backtest {
@@ -137,15 +136,15 @@ impl Backtest {
         let (mut bytes, mut line) = (Vec::new(), 0);
         loop {
             bytes.clear();
-            if trace.by_ref().take(LINE_BYTES).read_until(b'\n', &mut bytes).map_err(unreadable)? == 0 {
+            if trace.by_ref().take(TRACE_LINE_BYTES).read_until(b'\n', &mut bytes).map_err(unreadable)? == 0 {
                 break;
             }
             let wrong = |message| BacktestError::Trace { file: file.clone(), line: line + 1, message };
-            if bytes.len() as u64 == LINE_BYTES && !bytes.ends_with(b"\n") {
-                return Err(wrong(format!("the line is longer than {LINE_BYTES} bytes")));
+            if bytes.len() as u64 == TRACE_LINE_BYTES && !bytes.ends_with(b"\n") {
+                return Err(wrong(format!("the line is longer than {TRACE_LINE_BYTES} bytes")));
             }
-            let text = std::str::from_utf8(&bytes).map_err(|error| wrong(format!("not UTF-8: {error}")))?;
-            if !text.trim().is_empty() {
+            let text = mistakes::text(&bytes).map_err(|not| wrong(not.to_string()))?.trim_end();
+            if !text.trim_start().is_empty() {
                 let answer = Event::parse(text).and_then(|event| self.step(line, event, args.output)).map_err(wrong)?;
                 if args.output == Output::Jsonl {
                     writeln!(out, "{answer}").map_err(BacktestError::Write)?;
@@ -172,13 +171,15 @@ impl Backtest {
                 Err(format!("refund names line {undone}, counted from 0; this is line {line}: name an earlier one"))
             }
             EventKind::Refund { line: undone } => {
-                let granted = self.granted.remove(&undone);
-                self.replay.refund(event.at, granted)?;
-                Ok(r#"{"refunded":true}"#.to_owned())
+                let charge = self.granted.get_mut(&undone).map(Option::take);
+                // Of what charged nothing, nothing is left to undo; a charge is undone once.
+                let refunded = !matches!(charge, Some(None));
+                self.replay.refund(event.at, charge.flatten())?;
+                answer::refunded(refunded).map_err(unwritable)
             }
             EventKind::Apply(policy) => {
                 let warnings = self.replay.install(event.at, vec![*policy])?;
-                answer::applied(warnings.first()).map_err(|error| format!("the answer cannot be written: {error}"))
+                answer::applied(warnings.first()).map_err(unwritable)
             }
         }
     }
@@ -192,14 +193,18 @@ impl Backtest {
         output: Output,
     ) -> Result<String, String> {
         if let Some(granted) = answered.granted.take() {
-            self.granted.insert(line, granted);
+            self.granted.insert(line, Some(granted));
         }
         if output == Output::Jsonl {
-            return answer::line(&answered, list).map_err(|error| format!("the answer cannot be written: {error}"));
+            return answer::line(&answered, list).map_err(unwritable);
         }
         if !peek {
             self.summary.add(&answered);
         }
         Ok(String::new())
     }
+}
+
+fn unwritable(error: serde_json::Error) -> String {
+    format!("the answer cannot be written: {error}")
 }

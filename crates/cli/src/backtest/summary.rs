@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use quorate_core::{Mode, Policy};
+use quorate_core::{Mode, Policy, visible};
 use serde::Serialize;
 
 use super::replay::{Answered, Replay};
@@ -117,7 +117,8 @@ impl Summary {
             "most denied",
         ]);
         for row in self.rows(replay) {
-            let most: Vec<String> = row.most_denied.iter().map(|key| format!("{:?} {}", key.key, key.denied)).collect();
+            let most: Vec<String> =
+                row.most_denied.iter().map(|key| format!("\"{}\" {}", visible::line(key.key), key.denied)).collect();
             let count = |number: u64| Cell::new(number).set_alignment(CellAlignment::Right);
             table.add_row([
                 Cell::new(row.policy),

@@ -1,12 +1,14 @@
 //! The lines of a trace: one JSON object each, to one event.
 //!
 //! A trace comes from anywhere, so nothing in it is trusted: what is not an event is refused by file and line, with what is
-//! allowed. Costs and limits may go as far as the algorithms are exact, which is further than a cluster lets in: a trace may
-//! ask what would happen.
+//! allowed. Two things may be asked here that a cluster refuses, because recorded traces have them: costs and the limits of
+//! applied policies go up to [`caps::EXACT_UNITS`], as far as the algorithms are exact, and a key may be empty.
 
 use quorate_core::policy_fields::{self, Field, FieldValue};
 use quorate_core::{Cost, Policy, Span, Stamp, caps};
 use serde_json::{Map, Value};
+
+use super::json;
 
 /// One event of a trace.
 ///
@@ -73,7 +75,7 @@ type Fields = Map<String, Value>;
 impl Event {
     /// Reads one line; says what is wrong with it and what is allowed, if it is no event.
     pub fn parse(line: &str) -> Result<Event, String> {
-        let value: Value = serde_json::from_str(line).map_err(|error| format!("not JSON: {error}"))?;
+        let value = json::read(line)?;
         let Value::Object(fields) = value else {
             return Err(format!("the line is {}; write one JSON object", kind(&value)));
         };
@@ -219,6 +221,15 @@ mod tests {
             (r#"{"at_us": 1, "limits": [1]}"#, "a limit is a number"),
             (r#"{"at_us": 1, "limits": [{"policy": "p", "key": "k", "peek": true}]}"#, "there is no field \"peek\""),
             (r#"{"at_us": 1, "refund": "x"}"#, "refund is text"),
+            (r#"{"at_us": 1, "at_us": 2, "policy": "p", "key": "k"}"#, "the field \"at_us\" is given twice"),
+            (
+                r#"{"at_us": 1, "limits": [{"policy": "p", "key": "k", "key": "k"}]}"#,
+                "the field \"key\" is given twice",
+            ),
+            (
+                r#"{"at_us": 1, "policy": "p", "key": "k", "cost": 4000000000001}"#,
+                "cost is 4000000000001; allowed is a whole number from 0 to 4000000000000",
+            ),
             (r#"{"at_us": 1, "apply": {"name": "p"}}"#, "apply: the policy has no algorithm"),
             (r#"{"at_us": 1, "apply": []}"#, "apply is a list"),
         ] {

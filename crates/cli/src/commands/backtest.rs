@@ -17,7 +17,9 @@ use crate::output::Format;
   {\"at_us\": 0, \"limits\": [{\"policy\": …, \"key\": …, \"cost\": …}, …]}     a check of several limits
   {\"at_us\": 0, \"refund\": 17}                                          undoes the check on line 17, counted from 0
   {\"at_us\": 0, \"apply\": {\"name\": …, \"algorithm\": …, …}}               puts a policy in force
-Logical time never goes back: an earlier at_us counts as the last one. --output jsonl prints every answer.")]
+Logical time never goes back: an earlier at_us counts as the last one. Costs and applied limits may go up to
+4000000000000, as far as the arithmetic is exact; a cluster takes a quarter of that. A charge is undone once: a
+second refund of it answers false. --output jsonl prints every answer.")]
 pub struct BacktestArgs {
     /// The policies in force at the trace's start
     #[arg(long, value_name = "FILE")]

@@ -5,7 +5,7 @@ use quorate_client::admin::NewCluster;
 
 use crate::args::Global;
 use crate::connect;
-use crate::endpoints::Endpoints;
+use crate::endpoints::Nodes;
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{note, show};
 use crate::views::cluster::{InitView, StatusView};
@@ -24,7 +24,7 @@ pub enum ClusterCommand {
 pub struct InitArgs {
     /// Every node, as the others reach it: host:port,host:port
     #[arg(long, value_name = "NODES")]
-    nodes: Endpoints,
+    nodes: Nodes,
     /// The cluster's name: letters, digits and -
     #[arg(long, value_name = "NAME", default_value = "quorate")]
     name: String,

@@ -1,7 +1,6 @@
 //! `quorate policy`: files of policies, and the set that is in force.
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use quorate_client::admin::Apply;
@@ -12,6 +11,7 @@ use crate::commands::on_runtime;
 use crate::connect;
 use crate::exit::{Code, Failure, Outcome};
 use crate::output::{Format, note, print, show};
+use crate::policies;
 use crate::views::policy::{ChangesView, PolicySetView, PolicyView, ValidView};
 
 /// What can be done with policies.
@@ -78,15 +78,15 @@ pub struct RmArgs {
 pub fn run(global: &Global, command: PolicyCommand) -> Outcome {
     match command {
         PolicyCommand::Validate(file) => {
-            let policies = read(&file.file)?;
-            let policies = policies.iter().map(PolicyView::from).collect();
-            show(global.output, &ValidView { file: name(&file.file), policies })?;
+            let policies = policies::read(&file.file)?;
+            let views = policies.iter().map(PolicyView::from).collect();
+            show(global.output, &ValidView { file: policies::name(&file.file), policies: views })?;
             Ok(Code::Ok)
         }
         PolicyCommand::Apply(args) => {
-            let policies = read(&args.file.file)?;
+            let policies = policies::read(&args.file.file)?;
             if policies.is_empty() {
-                let name = name(&args.file.file);
+                let name = policies::name(&args.file.file);
                 return Err(Failure::failed(format!(
                     "{name} has no policy; to take policies away, name them: quorate policy rm"
                 )));
@@ -136,30 +136,4 @@ async fn get(global: &Global, args: GetArgs) -> Outcome {
         format => show(format, &PolicySetView::new(set.version.0, &wanted))?,
     }
     Ok(Code::Ok)
-}
-
-fn name(file: &Path) -> String {
-    if file.as_os_str() == "-" { "standard input".into() } else { file.display().to_string() }
-}
-
-/// Reads a policy file; everything that is wrong with it is the failure's message.
-fn read(file: &Path) -> Result<Vec<Policy>, Failure> {
-    /// No sensible policy file is larger.
-    const LARGEST: u64 = 16 << 20;
-    let name = name(file);
-    let cannot = |error: std::io::Error| Failure::failed(format!("{name} cannot be read: {error}"));
-    let reader: Box<dyn std::io::Read> = if file.as_os_str() == "-" {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(std::fs::File::open(file).map_err(cannot)?)
-    };
-    let mut text = String::new();
-    reader.take(LARGEST + 1).read_to_string(&mut text).map_err(cannot)?;
-    if text.len() as u64 > LARGEST {
-        return Err(Failure::failed(format!("{name} is larger than a policy file may be ({LARGEST} bytes)")));
-    }
-    policy_file::parse(&text, &name).map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-        Failure::failed(lines.join("\n"))
-    })
 }

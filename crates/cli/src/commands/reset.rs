@@ -1,6 +1,7 @@
 //! `quorate reset`.
 
 use clap::Args;
+use quorate_core::visible;
 use serde::Serialize;
 
 use crate::args::Global;
@@ -26,7 +27,7 @@ struct ResetView {
 
 impl View for ResetView {
     fn table(&self) -> String {
-        format!("{} {} is as good as new\n", self.policy, self.key)
+        format!("{} {} is as good as new\n", visible::line(&self.policy), visible::line(&self.key))
     }
 }
 

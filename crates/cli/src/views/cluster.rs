@@ -1,6 +1,9 @@
 //! A cluster: what it was made of, and how its nodes and shards are.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use quorate_client::admin::{ClusterStatus, MadeCluster, NodeStatus, ReplicaStatus, ShardStatus};
+use quorate_core::visible;
 use serde::Serialize;
 
 use crate::human::{bytes, count, span};
@@ -24,7 +27,7 @@ impl View for InitView {
     fn table(&self) -> String {
         format!(
             "cluster {} ({}) of {} nodes and {} shards\n",
-            self.name,
+            visible::line(&self.name),
             self.cluster_id,
             self.nodes.len(),
             self.shards
@@ -41,8 +44,10 @@ impl From<MadeCluster> for InitView {
 /// A cluster's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct StatusView {
-    /// Whether every node was reached, and every shard has one leader and replicas that work.
+    /// Whether every node was reached, and every shard has one leader and all its replicas, which work.
     pub healthy: bool,
+    /// Whether the node that was asked belongs to a cluster and has heard from it; if not, there is only that node.
+    pub in_cluster: bool,
     /// Why not.
     pub problems: Vec<String>,
     /// Its id, in hex.
@@ -181,6 +186,7 @@ impl From<ClusterStatus> for StatusView {
     fn from(status: ClusterStatus) -> Self {
         let mut view = StatusView {
             healthy: true,
+            in_cluster: !status.cluster_id.is_empty(),
             problems: Vec::new(),
             cluster_id: hex(&status.cluster_id),
             name: status.name,
@@ -200,14 +206,58 @@ impl From<ClusterStatus> for StatusView {
 
 impl StatusView {
     fn find_problems(&self) -> Vec<String> {
+        if !self.in_cluster {
+            return self.nodes.iter().map(NodeView::homeless).collect();
+        }
         let nodes = self.nodes.iter().filter(|node| !node.reachable || !node.problem.is_empty()).map(|node| {
             let what = if node.reachable { "has a problem" } else { "is unreachable" };
             let why = if node.problem.is_empty() { String::new() } else { format!(": {}", node.problem) };
             format!("node n{} ({}) {what}{why}", node.id, node.address)
         });
-        let groups = self.control.iter().chain(&self.shards).flat_map(ShardView::problems);
-        nodes.chain(groups).collect()
+        let unreachable = self.unreachable();
+        let groups = self.groups().flat_map(|group| group.problems(&unreachable));
+        nodes.chain(groups).chain(self.short_of_replicas(&unreachable)).collect()
     }
+
+    fn groups(&self) -> impl Iterator<Item = &ShardView> {
+        self.control.iter().chain(&self.shards)
+    }
+
+    fn unreachable(&self) -> BTreeSet<u64> {
+        self.nodes.iter().filter(|node| !node.reachable).map(|node| node.id).collect()
+    }
+
+    /// Groups with fewer live replicas than they should have, those that miss the same ones together.
+    fn short_of_replicas(&self, unreachable: &BTreeSet<u64>) -> Vec<String> {
+        let mut alike: BTreeMap<(Vec<u64>, usize), Vec<&ShardView>> = BTreeMap::new();
+        for group in self.groups() {
+            let lives = |replica: &ReplicaView| replica.problem.is_empty() && !unreachable.contains(&replica.node);
+            let missing: Vec<u64> =
+                group.replicas.iter().filter(|replica| !lives(replica)).map(|replica| replica.node).collect();
+            if !missing.is_empty() || group.replicas.is_empty() {
+                alike.entry((missing, group.replicas.len())).or_default().push(group);
+            }
+        }
+        let line = |((missing, all), groups): ((Vec<u64>, usize), Vec<&ShardView>)| {
+            let live = all - missing.len();
+            let without: Vec<String> = missing.iter().map(|node| format!("n{node}")).collect();
+            let without = if without.is_empty() { String::new() } else { format!(", not {}", without.join(", ")) };
+            format!("{}: {live} of {all} replicas live{without}", titles(&groups))
+        };
+        alike.into_iter().map(line).collect()
+    }
+}
+
+/// `the control group and shards 1, 2`.
+fn titles(groups: &[&ShardView]) -> String {
+    let shards: Vec<String> = groups.iter().filter(|group| group.id != 0).map(|group| group.id.to_string()).collect();
+    let control = groups.iter().find(|group| group.id == 0).map(|group| group.title());
+    let shards = match shards.as_slice() {
+        [] => None,
+        [one] => Some(format!("shard {one}")),
+        more => Some(format!("shards {}", more.join(", "))),
+    };
+    control.into_iter().chain(shards).collect::<Vec<_>>().join(" and ")
 }
 
 impl ShardView {
@@ -215,10 +265,12 @@ impl ShardView {
         if self.id == 0 { "the control group".into() } else { format!("shard {}", self.id) }
     }
 
-    fn problems(&self) -> Vec<String> {
+    /// What is wrong with it, but for replicas on nodes that cannot be reached: that is told of the nodes.
+    fn problems(&self, unreachable: &BTreeSet<u64>) -> Vec<String> {
         let leaderless = (self.leader == 0).then(|| format!("{} has no leader", self.title()));
-        let replicas = self.replicas.iter().filter(|replica| !replica.problem.is_empty());
-        let broken = replicas.map(|replica| format!("{} on node n{}: {}", self.title(), replica.node, replica.problem));
+        let broken =
+            self.replicas.iter().filter(|replica| !replica.problem.is_empty() && !unreachable.contains(&replica.node));
+        let broken = broken.map(|replica| format!("{} on node n{}: {}", self.title(), replica.node, replica.problem));
         leaderless.into_iter().chain(broken).chain(self.forked()).collect()
     }
 
@@ -265,6 +317,21 @@ impl ReplicaView {
 }
 
 impl NodeView {
+    /// What to do about a node that is in no cluster, or knows nothing of it.
+    fn homeless(&self) -> String {
+        let address = &self.address;
+        if self.id == 0 {
+            format!(
+                "node {address} is in no cluster yet; make one of it and the others: quorate cluster init --nodes {address},…"
+            )
+        } else {
+            format!(
+                "node n{} ({address}) has yet to hear from its cluster; try again in a moment, or ask another",
+                self.id
+            )
+        }
+    }
+
     fn row(&self) -> [String; 9] {
         let known = |text: String| or_dash(self.reachable.then_some(text));
         let clock = match self.clock_offset_us {
@@ -277,7 +344,7 @@ impl NodeView {
             (false, _) => "unreachable",
         };
         [
-            format!("n{}", self.id),
+            if self.id == 0 { "-".into() } else { format!("n{}", self.id) },
             self.address.clone(),
             or_dash((!self.zone.is_empty()).then(|| self.zone.clone())),
             state.into(),
@@ -297,14 +364,17 @@ impl View for StatusView {
             &["LEADS", "UP FOR", "CLOCK", "LOG"],
             self.nodes.iter().map(NodeView::row).collect(),
         );
+        if !self.in_cluster {
+            return format!("no cluster\n\n{nodes}");
+        }
         let shards = columns(
             ["SHARD", "LEADER", "TERM", "COMMITTED", "APPLIED", "LOG", "KEYS", "REPLICAS"],
             &["SHARD", "TERM", "COMMITTED", "APPLIED", "LOG", "KEYS"],
-            self.control.iter().chain(&self.shards).map(ShardView::row).collect(),
+            self.groups().map(ShardView::row).collect(),
         );
         format!(
             "cluster {} ({})  topology {}  policy set {}  {}\n\n{nodes}\n{shards}",
-            self.name,
+            visible::line(&self.name),
             self.cluster_id,
             self.epoch,
             self.policy_version,
@@ -404,8 +474,84 @@ control  n2         1          4        4  2 KiB      -  n1
                 "shard 1 has no leader",
                 "shard 1 on node n1: its log is rotten",
                 "shard 1: nodes n1 and n2 hold different states at index 9",
+                "shard 1: 0 of 2 replicas live, not n1, n2",
             ]
         );
         assert!(view.table().contains("UNHEALTHY") && view.table().contains("n1! n2"));
+    }
+
+    #[test]
+    fn a_group_with_too_few_live_replicas_is_named_with_who_is_missing() {
+        let mut status = status();
+        let control = status.control.as_mut().unwrap();
+        control.replicas.push(v1::ReplicaStatus {
+            node: 2,
+            problem: "its node does not answer".into(),
+            ..Default::default()
+        });
+        let mut second = status.shards[0].clone();
+        second.id = 2;
+        second.replicas[0].problem = "its node does not answer".into();
+        let mut third = v1::ShardStatus { id: 3, ..second.clone() };
+        third.leader = 0;
+        status.shards.extend([second, third]);
+        status.nodes[0].reachable = false;
+        status.nodes[0].problem = "connection refused".into();
+        let view = StatusView::from(ClusterStatus::from(status));
+        assert_eq!(
+            view.problems,
+            [
+                "node n2 (127.0.0.1:7601) is unreachable: connection refused",
+                "shard 3 has no leader",
+                "the control group and shards 1, 2, 3: 1 of 2 replicas live, not n2",
+            ]
+        );
+        assert!(!view.healthy);
+    }
+
+    #[test]
+    fn a_replica_that_does_not_run_on_a_node_that_does_is_a_problem() {
+        let mut status = status();
+        status.shards[0].replicas[1].problem = "it does not run on its node".into();
+        let view = StatusView::from(ClusterStatus::from(status));
+        assert_eq!(
+            view.problems,
+            ["shard 1 on node n1: it does not run on its node", "shard 1: 1 of 2 replicas live, not n1"]
+        );
+    }
+
+    #[test]
+    fn a_node_in_no_cluster_is_not_healthy_and_says_what_to_do() {
+        let me = v1::NodeStatus { address: "10.0.0.1:7600".into(), reachable: true, ..Default::default() };
+        let alone =
+            |id| v1::ClusterStatusResponse { nodes: vec![v1::NodeStatus { id, ..me.clone() }], ..Default::default() };
+        let view = StatusView::from(ClusterStatus::from(alone(0)));
+        assert_eq!(
+            view.problems,
+            [
+                "node 10.0.0.1:7600 is in no cluster yet; make one of it and the others: quorate cluster init --nodes 10.0.0.1:7600,…"
+            ]
+        );
+        assert!(!view.healthy && view.table().starts_with("no cluster\n\nNODE"), "{}", view.table());
+        let json = serde_json::to_string(&view).unwrap();
+        assert!(
+            json.starts_with(r#"{"healthy":false,"in_cluster":false,"problems":["node 10.0.0.1:7600 is in no"#),
+            "{json}"
+        );
+        let joining = StatusView::from(ClusterStatus::from(alone(3)));
+        assert_eq!(
+            joining.problems,
+            ["node n3 (10.0.0.1:7600) has yet to hear from its cluster; try again in a moment, or ask another"]
+        );
+    }
+
+    #[test]
+    fn names_from_the_cluster_cannot_command_a_terminal() {
+        let mut status = status();
+        status.name = "q\u{1b}]0;x\u{7}\n".into();
+        status.nodes[0].zone = "\u{1b}[2J\nroot".into();
+        let table = StatusView::from(ClusterStatus::from(status)).table();
+        assert!(table.starts_with("cluster q\\u001b]0;x\\u0007\\n (ab01)"), "{table}");
+        assert!(table.contains("\\u001b[2J\\nroot") && !table.contains('\u{1b}'), "{table}");
     }
 }

@@ -1,6 +1,6 @@
 //! Policies, and what applying them changed.
 
-use quorate_core::{Algorithm, Mode, OnFull, OnUnavailable, Policy};
+use quorate_core::{Algorithm, Mode, OnFull, OnUnavailable, Policy, visible};
 use serde::Serialize;
 
 use crate::human::count;
@@ -148,8 +148,11 @@ pub struct ChangeView {
 impl View for ChangesView {
     fn table(&self) -> String {
         let width = self.changes.iter().map(|change| change.change.len()).max().unwrap_or(0);
-        let lines: Vec<String> =
-            self.changes.iter().map(|change| format!("{:width$}  {}\n", change.change, change.name)).collect();
+        let lines: Vec<String> = self
+            .changes
+            .iter()
+            .map(|change| format!("{:width$}  {}\n", change.change, visible::line(&change.name)))
+            .collect();
         let moved = self.changes.iter().any(|change| change.change != "unchanged");
         let last = match (self.dry_run, moved) {
             (true, true) => format!("nothing was changed: this was a dry run against policy set {}\n", self.version),
@@ -172,10 +175,11 @@ pub struct ValidView {
 impl View for ValidView {
     fn table(&self) -> String {
         let policies = PolicySetView { version: 0, policies: self.policies.clone() }.table();
+        let file = visible::line(&self.file);
         match self.policies.len() {
-            0 => format!("{}: no policies\n", self.file),
-            1 => format!("{policies}{}: 1 policy, valid\n", self.file),
-            more => format!("{policies}{}: {more} policies, all valid\n", self.file),
+            0 => format!("{file}: no policies\n"),
+            1 => format!("{policies}{file}: 1 policy, valid\n"),
+            more => format!("{policies}{file}: {more} policies, all valid\n"),
         }
     }
 }

@@ -65,23 +65,64 @@ impl Wire for Grpc {
 }
 
 fn refused(status: &Status) -> WireError {
-    match status.message() {
-        "" => WireError::new(text(status)),
-        message => WireError::new(message),
+    WireError::new(said(status))
+}
+
+/// What a status says: the node's own words or, where the connection broke, how.
+pub(crate) fn said(status: &Status) -> String {
+    match (broke(status), status.message()) {
+        (Some(how), _) => how,
+        (None, "") => format!("it answered {:?} and no more", status.code()),
+        (None, message) => message.to_owned(),
     }
+}
+
+/// How the connection broke, where it did: a status that lies on an error was made on this side, not sent by the node.
+pub(crate) fn broke(status: &Status) -> Option<String> {
+    std::error::Error::source(status).map(text)
 }
 
 /// An error and what lies beneath it, each cause once: tonic's own text is only "transport error".
 pub(crate) fn text(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut parts: Vec<String> = vec![error.to_string()];
-    let mut next = error.source();
-    while let Some(source) = next {
-        let part = source.to_string();
-        if parts.last().is_none_or(|last| !last.contains(&part)) {
+    let mut parts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let part = error.to_string();
+        if part != "transport error" && parts.last().is_none_or(|last| !last.contains(&part)) {
             parts.push(part);
         }
-        next = source.source();
+        next = error.source();
     }
-    parts.retain(|part| part != "transport error");
-    parts.join(": ")
+    if parts.is_empty() { "the connection broke".to_owned() } else { parts.join(": ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("{0}")]
+    struct Layer(&'static str, #[source] Option<Box<Layer>>);
+
+    #[test]
+    fn an_error_is_told_down_to_its_cause() {
+        let reset = || Some(Box::new(Layer("Connection reset by peer (os error 104)", None)));
+        let read = Layer("connection error: Connection reset by peer (os error 104)", reset());
+        assert_eq!(
+            text(&Layer("transport error", Some(Box::new(read)))),
+            "connection error: Connection reset by peer (os error 104)"
+        );
+        let closed = Layer("error sending request", reset());
+        assert_eq!(text(&closed), "error sending request: Connection reset by peer (os error 104)");
+        assert_eq!(text(&Layer("transport error", None)), "the connection broke");
+    }
+
+    #[test]
+    fn a_status_says_who_made_it() {
+        let sent = Status::unavailable("no majority");
+        assert_eq!((broke(&sent), said(&sent).as_str()), (None, "no majority"));
+        assert_eq!(said(&Status::internal("")), "it answered Internal and no more");
+        let own = Status::from_error(Box::new(Layer("broken pipe", None)));
+        assert_eq!((broke(&own).as_deref(), said(&own).as_str()), (Some("broken pipe"), "broken pipe"));
+    }
 }

@@ -56,7 +56,7 @@ impl Directory {
     fn open(root: PathBuf, read_only: bool) -> io::Result<Self> {
         let path = root.join(LOCK);
         let lock = if read_only {
-            fs::File::open(&path).map_err(|e| named(e, "open", &path))?
+            fs::File::open(&path).map_err(|e| no_node(e, &root, &path))?
         } else {
             fs::create_dir_all(&root).map_err(|e| named(e, "create", &root))?;
             let mut options = fs::OpenOptions::new();
@@ -208,6 +208,17 @@ fn named(error: io::Error, verb: &str, path: &Path) -> io::Error {
     io::Error::new(error.kind(), format!("cannot {verb} {}: {error}", path.display()))
 }
 
+/// Why a directory that was to be looked into has no lock file.
+fn no_node(error: io::Error, root: &Path, lock: &Path) -> io::Error {
+    let what = match (error.kind(), root.try_exists()) {
+        (io::ErrorKind::NotFound, Ok(false)) => "does not exist",
+        (io::ErrorKind::NotFound, _) => "holds no node",
+        (io::ErrorKind::NotADirectory, _) => "is no directory",
+        _ => return named(error, "open", lock),
+    };
+    io::Error::new(error.kind(), format!("{} {what}; name a node's data directory", root.display()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +226,16 @@ mod tests {
     #[tokio::test]
     async fn a_data_directory_is_used_by_one() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(RealDisk::open_read_only(dir.path().join("none")).await.is_err());
+        let refused = async |path: &Path| RealDisk::open_read_only(path).await.unwrap_err().to_string();
+        let none = dir.path().join("none");
+        assert_eq!(refused(&none).await, format!("{} does not exist; name a node's data directory", none.display()));
+        fs::create_dir(&none).unwrap();
+        let empty = format!("{} holds no node; name a node's data directory", none.display());
+        assert_eq!(refused(&none).await, empty);
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        let said = refused(&file).await;
+        assert_eq!(said, format!("{} is no directory; name a node's data directory", file.display()));
         let first = RealDisk::open(dir.path()).await.unwrap();
         let refused = RealDisk::open(dir.path()).await.unwrap_err();
         let holder = format!("in use by process {}, a running node", std::process::id());

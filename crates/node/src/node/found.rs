@@ -16,6 +16,7 @@
 //! held, and whoever made the other goes on with this one: a node begins only what all were seen to hold, so never both.
 
 use futures::future::join_all;
+use quorate_client::address::is_same;
 use quorate_core::{Arc, NodeId, PolicyVersion, Ring, ShardId};
 use quorate_proto::v1;
 use quorate_proto::v1::control_reply::Reply;
@@ -100,7 +101,7 @@ fn plan(request: v1::ClusterInitRequest) -> Result<Plan, String> {
                 "nodes[{at}] is {shown:?}; it must be a host and a port, such as node-1.example.com:7600"
             ));
         }
-        if nodes[..at].contains(node) {
+        if nodes[..at].iter().any(|other| is_same(other, node)) {
             return Err(format!("nodes[{at}] is {node:?}, which is named before; name each node once"));
         }
     }
@@ -377,7 +378,9 @@ mod tests {
     #[test]
     fn what_cannot_be_made_is_refused() {
         assert!(plan(request(&[])).unwrap_err().contains("1 to 64"));
-        assert!(plan(request(&["a:1", "a:1"])).unwrap_err().contains("name each node once"));
+        for twice in [["a:1", "a:1"], ["a:1", "A:01"]] {
+            assert!(plan(request(&twice)).unwrap_err().contains("name each node once"), "{twice:?}");
+        }
         assert!(plan(request(&["a"])).unwrap_err().contains("a host and a port"));
         let with = |shards, replicas| v1::ClusterInitRequest { shards, replicas, ..request(&["a:1", "b:1", "c:1"]) };
         assert!(plan(with(1025, 0)).unwrap_err().contains("1 to 1024"));

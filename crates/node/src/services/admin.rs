@@ -4,6 +4,7 @@
 //! other nodes is asked for a bounded time, and who does not answer is named.
 
 pub(crate) mod change;
+mod patience;
 mod status;
 #[cfg(test)]
 pub(in crate::services) mod tests;
@@ -21,6 +22,10 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 pub use status::assemble;
+
+use patience::patience;
+
+use crate::caps;
 
 use crate::control::{ControlAnswer, ControlCommand, ControlState};
 use crate::raft::{Leadership, ProposeError};
@@ -96,13 +101,14 @@ impl<C: Cluster> admin_server::Admin for Admin<C> {
         request: Request<v1::PolicyApplyRequest>,
     ) -> Result<Response<v1::PolicyApplyResponse>, Status> {
         let state = self.state()?;
+        let patience = patience(request.metadata(), caps::ADMIN_PATIENCE);
         let request = request.into_inner();
         let dry_run = request.dry_run;
         let put = change::apply_from_wire(request, self.cluster.now())?;
         if dry_run {
             return change::preview(&state, &put).map(Response::new);
         }
-        change::put_policies(&*self.cluster, put).await.map(Response::new)
+        change::put_policies(&*self.cluster, put, patience).await.map(Response::new)
     }
 
     async fn policy_list(&self, _: Request<v1::PolicyListRequest>) -> Result<Response<v1::PolicyListResponse>, Status> {
@@ -130,7 +136,8 @@ impl<C: Cluster> admin_server::Admin for Admin<C> {
         request: Request<v1::PolicyRemoveRequest>,
     ) -> Result<Response<v1::PolicyApplyResponse>, Status> {
         self.state()?;
+        let patience = patience(request.metadata(), caps::ADMIN_PATIENCE);
         let put = change::remove_from_wire(request.into_inner(), self.cluster.now())?;
-        change::put_policies(&*self.cluster, put).await.map(Response::new)
+        change::put_policies(&*self.cluster, put, patience).await.map(Response::new)
     }
 }

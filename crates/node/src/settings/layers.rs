@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use quorate_core::mistakes::{Lines, Mistakes};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -20,6 +21,9 @@ pub struct Sources {
     pub flags: Vec<(&'static str, String)>,
 }
 
+/// Characters that are shown of a name or a value that is wrong.
+const SHOWN: usize = 80;
+
 /// Variables that are read elsewhere: by the command line's parser, or by the tool `quorate`.
 const OTHER_VARIABLES: [&str; 3] = ["QUORATE_CONFIG", "QUORATE_ENDPOINTS", "QUORATE_TIMEOUT"];
 
@@ -35,7 +39,7 @@ const OTHER_VARIABLES: [&str; 3] = ["QUORATE_CONFIG", "QUORATE_ENDPOINTS", "QUOR
 /// assert_eq!(problems.to_string(), "node.toml:2: threds is not a setting; threads was probably meant");
 /// ```
 pub fn load(sources: &Sources) -> Result<Settings, Problems> {
-    let mut layers = Layers { settings: Settings::in_dir(""), from: BTreeMap::new(), problems: Vec::new() };
+    let mut layers = Layers { settings: Settings::in_dir(""), from: BTreeMap::new(), problems: Mistakes::default() };
     layers.settings.advertise.clear();
     if let Some((name, text)) = &sources.file {
         layers.file(name, text);
@@ -47,7 +51,11 @@ pub fn load(sources: &Sources) -> Result<Settings, Problems> {
         }
     }
     layers.relations();
-    if layers.problems.is_empty() { Ok(layers.settings) } else { Err(Problems(layers.problems)) }
+    if layers.problems.is_empty() {
+        return Ok(layers.settings);
+    }
+    let rest = |first: Problem, more| Problem { message: format!("and {more} more mistakes"), ..first };
+    Err(Problems(layers.problems.told(rest)))
 }
 
 fn find(name: &str) -> Option<&'static Setting> {
@@ -58,19 +66,17 @@ struct Layers {
     settings: Settings,
     /// Where each setting that was set, well or badly, comes from.
     from: BTreeMap<&'static str, Source>,
-    problems: Vec<Problem>,
+    problems: Mistakes<Problem>,
 }
 
 impl Layers {
     fn problem(&mut self, source: Source, message: String) {
-        self.problems.push(Problem { source, message });
+        self.problems.add(Problem { source, message });
     }
 
     fn file(&mut self, name: &str, text: &str) {
-        let source = |at: usize| Source::File {
-            name: name.into(),
-            line: 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count(),
-        };
+        let lines = Lines::of(text);
+        let source = |at: usize| Source::File { name: name.into(), line: lines.at(at) };
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
             let at = error.span().map_or(0, |span| span.start);
@@ -146,7 +152,7 @@ impl Layers {
 
     fn taken(&mut self, setting: &'static Setting, ok: bool, shown: &str, source: Source) {
         if !ok {
-            let shown: String = shown.chars().take(80).collect();
+            let shown: String = shown.chars().take(SHOWN).collect();
             self.problem(
                 source.clone(),
                 format!("{} cannot be {shown}; it must be {}", setting.name, setting.allowed()),
@@ -216,7 +222,8 @@ impl Layers {
 }
 
 fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
-    match nearest(name, known) {
+    let name: String = name.chars().take(SHOWN).collect();
+    match nearest(&name, known) {
         Some(near) => format!("{name} is not a setting; {near} was probably meant"),
         None => format!("{name} is not a setting; `quorated --help` lists all"),
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// Nobody set it.
     Default,
@@ -21,7 +21,7 @@ pub enum Source {
 }
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// Where it stands.
     pub source: Source,
@@ -29,7 +29,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// Everything that is wrong; never empty.
+/// What is wrong; never empty. Each mistake is there once; if there are very many, the last one says how many more.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct Problems(pub Vec<Problem>);
 

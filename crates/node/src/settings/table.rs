@@ -245,7 +245,11 @@ pub fn is_advertisable(text: &str) -> bool {
             && !label.starts_with('-')
     };
     let numbers_only = host.bytes().all(|b| b.is_ascii_digit() || b == b'.');
-    host.len() <= 253 && !numbers_only && host.split('.').all(label) && port.parse::<u16>().is_ok_and(|port| port != 0)
+    host.len() <= 253 && !numbers_only && host.split('.').all(label) && is_port(port)
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port != 0)
 }
 
 /// Whether a `host:port` stays on this machine.

@@ -150,6 +150,27 @@ fn levels_are_levels() {
     }
 }
 
+#[test]
+fn mistakes_are_told_once_and_not_without_end() {
+    let told = |text: &str| problems(text, &[], &[]);
+    let deep = told(&"[".repeat(200_000));
+    assert!(deep.lines().count() <= 3, "{deep}");
+    let hordes: String = (0..200).map(|i| format!("nonsense_{i} = 1\n")).collect();
+    let hordes = told(&hordes);
+    assert_eq!(hordes.lines().count(), quorate_core::caps::MISTAKES_TOLD + 1);
+    assert_eq!(hordes.lines().last().unwrap(), "node.toml:51: and 151 more mistakes");
+    let long = told(&format!("{} = 1\n", "x".repeat(100_000)));
+    assert!(long.len() < 500, "{} bytes", long.len());
+}
+
+#[test]
+fn a_port_is_digits() {
+    for bad in ["a:+1", "a:-1", "a: 1", "a:", "a:0", "a:65536"] {
+        assert!(!is_advertisable(bad), "{bad}");
+    }
+    assert!(is_advertisable("a:7600"));
+}
+
 /// The annotated example names every setting once, says its true default, and is accepted as it stands.
 #[test]
 fn the_annotated_example_is_complete() {

@@ -6,6 +6,7 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use prost::Message;
 use quorate_core::{NodeId, PolicyVersion, ShardId, Stamp};
@@ -85,9 +86,13 @@ fn refused(kind: RefusalKind, message: String) -> Status {
     }
 }
 
-/// Makes the change; returns once every shard enforces it.
-pub(super) async fn put_policies(cluster: &impl Cluster, put: PutPolicies) -> Result<v1::PolicyApplyResponse, Status> {
-    let deadline = Instant::now() + caps::ADMIN_PATIENCE;
+/// Makes the change, within that time; returns once every shard enforces it.
+pub(super) async fn put_policies(
+    cluster: &impl Cluster,
+    put: PutPolicies,
+    patience: Duration,
+) -> Result<v1::PolicyApplyResponse, Status> {
+    let deadline = Instant::now() + patience;
     // Done twice it is the same as done once, so that it may be asked again where nobody knows whether it was done.
     let safe_twice = put.expected_version.is_none() && put.remove.is_empty();
     let command = ControlCommand::PutPolicies(put);

@@ -1,5 +1,6 @@
 //! What every node says of itself, put together.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -55,9 +56,11 @@ pub fn assemble(
         .map(|shard| v1::ShardStatus {
             first: shard.arc.start,
             last: shard.arc.end_inclusive,
-            ..group_status(shard.id.0, &nodes)
+            ..group_status(shard.id.0, shard.replicas.iter().map(|node| (*node, true)), &nodes)
         })
         .collect();
+    let voters = state.control_voters();
+    let control = group_status(0, state.nodes.keys().map(|node| (*node, voters.contains(node))), &nodes);
     for node in &mut nodes {
         node.leads = shards.iter().filter(|shard| shard.leader == node.id).count() as u32;
     }
@@ -67,7 +70,7 @@ pub fn assemble(
         epoch: state.epoch.0,
         policy_version: state.policies.version.0,
         shards,
-        control: Some(group_status(0, &nodes)),
+        control: Some(control),
         nodes,
     }
 }
@@ -81,8 +84,9 @@ fn node_status(state: &ControlState, node: NodeId, answer: Result<v1::NodeStatus
     }
 }
 
-/// One group's replicas, and its leader as the newest term has it.
-fn group_status(shard: u32, nodes: &[v1::NodeStatus]) -> v1::ShardStatus {
+/// One group's replicas, and its leader as the newest term has it. Of those `listed` (and whether they vote) that nothing was
+/// heard of, it says so.
+fn group_status(shard: u32, listed: impl Iterator<Item = (NodeId, bool)>, nodes: &[v1::NodeStatus]) -> v1::ShardStatus {
     let mut replicas = Vec::new();
     for node in nodes {
         let of_group = node.replicas.iter().filter(|replica| replica.shard == shard);
@@ -90,5 +94,11 @@ fn group_status(shard: u32, nodes: &[v1::NodeStatus]) -> v1::ShardStatus {
     }
     let newest = replicas.iter().filter(|replica| replica.leader > 0).max_by_key(|replica| replica.term);
     let (leader, term) = newest.map_or((0, 0), |replica| (replica.leader, replica.term));
+    let heard: BTreeSet<u64> = replicas.iter().map(|replica| replica.node).collect();
+    for (NodeId(node), voter) in listed.filter(|(node, _)| !heard.contains(&node.0)) {
+        let reached = nodes.iter().any(|one| one.id == node && one.reachable);
+        let problem = if reached { "it does not run on its node" } else { "its node does not answer" }.to_owned();
+        replicas.push(v1::ReplicaStatus { shard, node, voter, problem, ..v1::ReplicaStatus::default() });
+    }
     v1::ShardStatus { id: shard, leader, term, replicas, ..v1::ShardStatus::default() }
 }

@@ -272,6 +272,17 @@ async fn without_a_leader_it_says_so_and_with_a_new_one_it_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn whoever_waits_briefly_still_hears_why() {
+    let admin = Admin::new(played(None));
+    let mut request = Request::new(applying(vec![window("a", 1)]));
+    request.set_timeout(Duration::from_secs(2));
+    let answer = tokio::time::timeout(Duration::from_secs(2), admin.policy_apply(request)).await;
+    let status = answer.expect("it is answered before its caller gives up").unwrap_err();
+    assert_eq!(status.code(), Code::Unavailable);
+    assert!(status.message().contains("it has no leader that is known here"), "{status:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn policies_are_listed_and_got() {
     let cluster = played(Some(ME));
     apply(&cluster, applying(vec![window("a", 1)])).await.unwrap();
@@ -294,8 +305,27 @@ async fn the_status_names_who_does_not_answer() {
     assert!(status.nodes[2].problem.contains("connection refused"));
     assert_eq!(status.nodes[2].address, "node-3:7600");
     let shards: Vec<_> = status.shards.iter().map(|shard| (shard.id, shard.leader, shard.replicas.len())).collect();
-    assert_eq!(shards, [(1, 1, 2), (2, 3, 2)]);
-    assert_eq!(status.control.unwrap().leader, 2);
+    assert_eq!(shards, [(1, 1, 3), (2, 3, 3)]);
+    let control = status.control.unwrap();
+    assert_eq!((control.leader, control.replicas.len()), (2, 3));
+    for replicas in status.shards.iter().map(|shard| &shard.replicas).chain([&control.replicas]) {
+        let silent: Vec<_> =
+            replicas.iter().filter(|replica| !replica.problem.is_empty()).map(|replica| replica.node).collect();
+        assert_eq!(silent, [3], "{replicas:?}");
+        assert_eq!(replicas[2].problem, "its node does not answer");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_names_replicas_that_do_not_run() {
+    let cluster = played(Some(ME));
+    cluster.state.lock().unwrap().shards[1].id = ShardId(7);
+    let admin = Admin::new(cluster);
+    let status = admin.cluster_status(Request::new(v1::ClusterStatusRequest {})).await.unwrap().into_inner();
+    assert!(status.shards[0].replicas.iter().all(|replica| replica.problem.is_empty()));
+    let missing = &status.shards[1].replicas;
+    assert_eq!((status.shards[1].leader, missing.len()), (0, 3));
+    assert!(missing.iter().all(|replica| replica.problem == "it does not run on its node"), "{missing:?}");
 }
 
 #[tokio::test(start_paused = true)]
