@@ -41,8 +41,8 @@ pub enum Planted {
     LeaseNeverEnds,
     /// A node that starts grants votes at once.
     VotesAtOnce,
-    /// A denial is given from the state although something that gives allowance back is on its way.
-    DeniesDespiteRefund,
+    /// A frame that was sent before, and may have been executed, is denied without the log.
+    DeniesWhatMayHaveRun,
     /// The client keeps what a denied check of several shards was charged on some of them.
     DenialKeepsCharge,
     /// The client answers from a remembered denial whose wait is over.
@@ -64,7 +64,7 @@ impl Planted {
         Planted::FreshClockTrusted,
         Planted::LeaseNeverEnds,
         Planted::VotesAtOnce,
-        Planted::DeniesDespiteRefund,
+        Planted::DeniesWhatMayHaveRun,
         Planted::DenialKeepsCharge,
         Planted::DenialOutlived,
     ];

@@ -23,6 +23,8 @@ pub const TAGS: &str = "tags";
 const POLICIES: [&str; 6] = ["window", "log", "counter", "bucket", "leaky", "shadow"];
 /// Keys under each of them that all clients ask about.
 const KEYS: usize = 16;
+/// Keys that a client floods, which the others ask about and reset too.
+const HOT: usize = 4;
 /// Calls that one client has under way at most.
 const UNDER_WAY: usize = 24;
 
@@ -57,6 +59,8 @@ pub fn bucket(changes: u64) -> Policy {
 pub struct Load {
     /// Its number.
     pub number: usize,
+    /// Whether it does nothing but ask what is denied.
+    pub floods: bool,
     /// The machines that nodes run on.
     pub nodes: usize,
     /// Its way to them.
@@ -82,6 +86,8 @@ impl Load {
     pub async fn connect(&self, seed: u64) -> Option<Client> {
         let endpoints = (0..self.nodes).map(address as fn(Machine) -> String);
         let builder = Client::builder().endpoints(endpoints).connect_timeout(Duration::from_secs(60));
+        // Who floods asks the nodes themselves, as many clients would together.
+        let builder = if self.floods { builder.remember_denials(Duration::ZERO) } else { builder };
         builder.connect_over(Arc::new(self.wire.clone()), seed).await.ok()
     }
 
@@ -127,7 +133,10 @@ impl Load {
 
     fn limit(random: &mut SmallRng) -> Asked {
         let policy = POLICIES[random.random_range(0..POLICIES.len())];
-        let key = format!("{{k{}}}", random.random_range(0..KEYS));
+        let key = match random.random_range(0..12) {
+            0 => format!("{{hot{}}}", random.random_range(0..HOT)),
+            _ => format!("{{k{}}}", random.random_range(0..KEYS)),
+        };
         Asked { policy, key, cost: [1, 1, 1, 2, 3][random.random_range(0..5)] }
     }
 
@@ -148,6 +157,9 @@ impl Load {
     }
 
     async fn one(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng) {
+        if self.floods {
+            return self.flood(client, charges, random).await;
+        }
         let deadline = Duration::from_millis(random.random_range(300..4_000));
         let first = Self::limit(random);
         match random.random_range(0..100) {
@@ -262,8 +274,25 @@ impl Load {
     async fn insist(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng, deadline: Duration) {
         let one = Asked { cost: 3, ..Self::limit(random) };
         for _ in 0..random.random_range(4..12) {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
             self.check(client, charges, vec![one.clone()], None, (deadline, Duration::MAX)).await;
             tokio::time::sleep(Duration::from_millis(random.random_range(0..200))).await;
+        }
+    }
+
+    /// Asks for more than a key has left, as long as it is denied.
+    async fn flood(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng) {
+        let key = format!("{{hot{}}}", random.random_range(0..HOT));
+        let one = Asked { policy: "window", key, cost: random.random_range(1..9) };
+        for _ in 0..random.random_range(5..30) {
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let deadline = Duration::from_millis(random.random_range(60..250));
+            self.check(client, charges, vec![one.clone()], None, (deadline, Duration::MAX)).await;
+            tokio::time::sleep(Duration::from_millis(random.random_range(5..40))).await;
         }
     }
 

@@ -42,7 +42,7 @@ pub const NODES: usize = 3;
 /// The machine that all clients run on.
 const CLIENTS: Machine = NODES;
 /// How many clients there are.
-const CLIENT_COUNT: usize = 4;
+const CLIENT_COUNT: usize = 5;
 /// Shards of the cluster.
 const SHARDS: u32 = 3;
 /// A tick.
@@ -385,6 +385,7 @@ impl World {
     fn client(&self, number: usize) -> Load {
         Load {
             number,
+            floods: number == 0,
             nodes: NODES,
             wire: SimWire {
                 here: CLIENTS,

@@ -45,7 +45,11 @@ impl DeniedKeys {
     /// The checks of a batch that are worth a look.
     pub(super) fn suspects<'b>(&self, batch: &'b [Submission]) -> Vec<Suspect<'b>> {
         let mut suspects = Vec::new();
-        for (at, submission) in batch.iter().enumerate().filter(|(_, submission)| submission.first) {
+        #[cfg(feature = "planted")]
+        let all = quorate_core::planted::is(quorate_core::planted::Planted::DeniesWhatMayHaveRun);
+        #[cfg(not(feature = "planted"))]
+        let all = false;
+        for (at, submission) in batch.iter().enumerate().filter(|(_, submission)| submission.first || all) {
             for (nth, (place, command)) in submission.group.commands.iter().enumerate() {
                 if let Command::Check(check) = command
                     && self.has(check)

@@ -183,8 +183,6 @@ impl<S: Proposer> Office<'_, S> {
     /// Answers what is sure to be denied; what is left has to go through the log.
     fn deny(&mut self, stamper: &mut Stamper, batch: Vec<Submission>) -> Vec<Submission> {
         let gives_back = self.in_flight.iter().any(|batch| batch.gives_back);
-        #[cfg(feature = "planted")]
-        let gives_back = gives_back && !quorate_core::planted::is(quorate_core::planted::Planted::DeniesDespiteRefund);
         if gives_back {
             return batch;
         }

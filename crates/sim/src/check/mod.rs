@@ -91,8 +91,10 @@ pub fn all(trace: &Trace, fired: &Fired, ops: &[Op], seen: &Seen, secrets: Optio
         }
     };
     told("never forgotten", never_forgotten::check(ops, &logs, &replays));
-    told("never twice", never_twice::check(ops, &replays, &secrets));
-    told("never over", never_over::check(ops, &replays, &secrets));
+    match never_over::check(ops, &replays, &secrets) {
+        Ok(charged) => told("never twice", never_twice::check(ops, &replays, &charged, &secrets)),
+        Err(what) => trace.wrong("never over", what),
+    }
     told("given back", given_back::check(ops, &replays, &secrets));
     told("remembered", remembered::check(ops).map(|count| fired.add(Fault::DenialRemembered, count)));
     told("digests", digests::check(seen, &logs, &secrets));

@@ -5,7 +5,7 @@
 //! the waits are true, not a microsecond too short or too long. A denial that is in no log is held against the model as it was
 //! after the entry that it names, at the time that it names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use quorate_core::{
     Charge, Check, Command, Cost, Fingerprint, Index, Limit, Mode, Policy, PolicyId, PolicySet, Position, Receipt,
@@ -17,8 +17,13 @@ use super::replay::Replay;
 use super::{Found, Secrets};
 use crate::history::{Call, Op, Outcome, Told, Verdict};
 
-/// Executes all logs, and holds the answers against them.
-pub fn check(ops: &[Op], replays: &BTreeMap<ShardId, Replay>, secrets: &Secrets) -> Found {
+/// Executes all logs, and holds the answers against them. Which commands have charged something.
+pub fn check(
+    ops: &[Op],
+    replays: &BTreeMap<ShardId, Replay>,
+    secrets: &Secrets,
+) -> Result<HashSet<(ShardId, Position)>, String> {
+    let mut charged = HashSet::new();
     let mut answers: BTreeMap<(ShardId, Position), (usize, &Op, Part<'_>)> = BTreeMap::new();
     for (number, op) in ops.iter().enumerate() {
         // A remembered denial is not decided again: see `remembered`.
@@ -53,8 +58,9 @@ pub fn check(ops: &[Op], replays: &BTreeMap<ShardId, Replay>, secrets: &Secrets)
         for ((_, unlogged), answer) in of_shard(from, Position { index: Index(u64::MAX), place: 0 }) {
             model.look(*unlogged, answer, secrets)?;
         }
+        charged.extend(model.charged.into_iter().map(|position| (*shard, position)));
     }
-    Ok(())
+    Ok(charged)
 }
 
 /// What one shard was asked of a check, as it was answered.
@@ -97,6 +103,8 @@ struct Model {
     courses: HashMap<PolicyId, u64>,
     keys: HashMap<(PolicyId, Fingerprint), Key>,
     open: HashMap<(Position, PolicyId, Fingerprint), Open>,
+    /// Where something was charged.
+    charged: HashSet<Position>,
     events: u64,
 }
 
@@ -258,6 +266,7 @@ impl Model {
             let charges = allowed && ruling.granted && !check.peek && (ruling.cost > Cost::ZERO || ttl.is_some());
             if charges {
                 self.events += 1;
+                self.charged.insert(at);
                 let expires = ttl.map(|ttl| now + Time::from(ttl.0));
                 let era = self.era(place.0, place.1);
                 if let Some(key) = self.keys.get_mut(&place) {
@@ -295,7 +304,7 @@ fn stands(ruling: &Ruling<'_>, law: &Limiter, answer: &Told, situation: &Situati
         return differs("the verdict", &ruling.granted);
     }
     // What is taken back is told as not charged once that is done.
-    if answer.charged != charged && !(taken_back && !answer.charged) {
+    if answer.charged != charged && (answer.charged || !taken_back) {
         return differs("the charge", &charged);
     }
     if law.limit() != answer.limit.into() {

@@ -1,7 +1,7 @@
 //! *Never twice*: a check is executed once, however often it was sent, and so is whatever gives its charge back; and where the
-//! client says that nothing was charged, it was not executed, or it was given back.
+//! client says that nothing was charged, it was not, or it was given back.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use quorate_core::{Command, Fingerprint, Position, ShardId};
 
@@ -11,7 +11,12 @@ use crate::history::{Op, Outcome};
 use crate::load::TAGS;
 
 /// Finds the calls that bear a tag in the log.
-pub fn check(ops: &[Op], replays: &BTreeMap<ShardId, Replay>, secrets: &Secrets) -> Found {
+pub fn check(
+    ops: &[Op],
+    replays: &BTreeMap<ShardId, Replay>,
+    charged: &HashSet<(ShardId, Position)>,
+    secrets: &Secrets,
+) -> Found {
     let mut executed: HashMap<Fingerprint, Vec<(ShardId, Position)>> = HashMap::new();
     let mut corrected = HashMap::new();
     let tags = secrets.print(TAGS, "").map(|(id, _)| id);
@@ -37,7 +42,9 @@ pub fn check(ops: &[Op], replays: &BTreeMap<ShardId, Replay>, secrets: &Secrets)
         }
         match &op.outcome {
             Outcome::Failed { may_have_charged: false, text, .. } => {
-                let kept = |(shard, place): &&(ShardId, Position)| !corrected.contains_key(&(*shard, *place, print));
+                let kept = |place: &&(ShardId, Position)| {
+                    charged.contains(place) && !corrected.contains_key(&(place.0, place.1, print))
+                };
                 let Some(_) = places.iter().find(kept) else { continue };
                 return Err(format!("call {number} failed ({text}) as not charged, and was executed at {places:?}"));
             }

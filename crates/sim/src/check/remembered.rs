@@ -65,10 +65,16 @@ fn repeats(ops: &[Op], op: &Op, verdict: &Verdict, first: &Op) -> Found {
     {
         return wrong("it is not the same, less the time that has passed");
     }
-    // Of its own doings a client knows when they are done.
+    // Of its own doings a client knows when they are done. Which keys one has changed is known where it has changed all; when it
+    // has changed each, only that it was after it was asked to.
     let between = ops.iter().filter(|other| {
-        let done = other.answered.is_some_and(|done| done > first.asked && done < op.asked);
-        other.client == op.client && done && other.call.gives_back()
+        let done = other.asked > first.asked && other.answered.is_some_and(|done| done < op.asked);
+        let whole = match other.outcome {
+            Outcome::Undone(changed) => changed == other.call.asked().len(),
+            Outcome::Done => true,
+            _ => false,
+        };
+        other.client == op.client && done && whole && other.call.gives_back()
     });
     let touches = |other: &&Op| {
         let keys = op.call.asked().iter().map(|asked| &asked.key);
