@@ -85,6 +85,8 @@ struct World {
     /// Ends every stream to a node when it is changed.
     cuts: BTreeMap<u64, watch::Sender<u64>>,
     cluster_id: u8,
+    /// As nodes tell it.
+    live_clients: u64,
     /// Where nodes really listen, if they do.
     addresses: BTreeMap<u64, String>,
 }
@@ -151,6 +153,7 @@ impl Fake {
             born: Instant::now(),
             cuts: (1..=3).map(|node| (node, watch::channel(0).0)).collect(),
             cluster_id: 9,
+            live_clients: 0,
             addresses: BTreeMap::new(),
         };
         let fake = Fake { topology: Arc::new(watch::channel(world.update()).0), world: Arc::new(Mutex::new(world)) };
@@ -167,7 +170,7 @@ impl Fake {
     }
 
     pub fn builder(&self) -> quorate_client::ClientBuilder {
-        Client::builder().endpoints((1..=3).map(address))
+        Client::builder().endpoints((1..=3).map(address)).deadline(Duration::from_secs(1))
     }
 
     /// Puts policies in force everywhere and tells the clients.
@@ -239,6 +242,12 @@ impl Fake {
     /// Tells the clients that the node listens there.
     pub fn set_address(&self, node: u64, address: String) {
         self.lock().addresses.insert(node, address);
+        self.publish();
+    }
+
+    /// Tells the clients that so many of them are about.
+    pub fn set_live_clients(&self, live_clients: u64) {
+        self.lock().live_clients = live_clients;
         self.publish();
     }
 
@@ -330,6 +339,7 @@ impl World {
             shards: self.ring.arcs().iter().map(shard).collect(),
             ring_secret: RING.0.to_vec().into(),
             policies: Some(convert::policy_set_to_wire(&self.policies)),
+            live_clients: self.live_clients,
         }
     }
 

@@ -102,7 +102,7 @@ impl Served {
         let front = Front::start(Arc::clone(&self.ingress), clock, follow, ask, self.clients.clone(), 4096);
         for shard in shards {
             let (instant, leadership) = Instant::new(shard.id, shard.arc);
-            front.add_shard(instant, shard.arc);
+            front.add_shard(instant, shard.arc, || 0);
             self.alive.push(leadership);
         }
         self.control = Some((control, front));
