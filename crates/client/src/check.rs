@@ -11,10 +11,13 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::caps;
+use crate::ceiling::Place;
 use crate::client::{Client, decision};
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::fallback::{Fallback, Manner};
 use crate::gather::Gathering;
+use crate::observe::{self, Begun};
 use crate::question::Question;
 use crate::queue::{Failure, Outcome, Slot};
 
@@ -42,11 +45,12 @@ pub struct Check<'a> {
     client: &'a Client,
     question: Question<'a>,
     deadline: Option<Duration>,
+    manner: Manner,
 }
 
 impl<'a> Check<'a> {
     pub(crate) fn new(client: &'a Client, question: Question<'a>) -> Self {
-        Check { client, question, deadline: None }
+        Check { client, question, deadline: None, manner: Manner::default() }
     }
 
     /// What the check costs, in units: 0 to 10^12; of every limit that it names. 0 is always granted, and only reports.
@@ -61,9 +65,16 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// How long to wait for the answer, from when it is awaited; the client's deadline if not set.
+    /// How long to wait for the answer, from when it is awaited; the client's deadline if not set. A check that is given more
+    /// time than that also waits where its shard's breaker is open.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// What is done where the cluster cannot be asked in time, whatever the policies say.
+    pub fn on_unavailable(mut self, fallback: Fallback) -> Self {
+        self.manner.fallback = Some(fallback);
         self
     }
 }
@@ -74,7 +85,16 @@ impl<'a> IntoFuture for Check<'a> {
 
     fn into_future(self) -> Checking<'a> {
         let deadline = self.client.inner.deadline(self.deadline);
-        Checking { client: self.client, question: self.question, deadline, state: State::Asked }
+        Checking {
+            client: self.client,
+            span: observe::span(&self.question),
+            question: self.question,
+            deadline,
+            manner: self.manner,
+            begun: observe::begin(),
+            place: None,
+            state: State::Made,
+        }
     }
 }
 
@@ -84,14 +104,22 @@ pub struct Checking<'a> {
     client: &'a Client,
     question: Question<'a>,
     deadline: Instant,
+    manner: Manner,
+    begun: Begun,
+    span: tracing::Span,
+    /// Under the client's ceiling, if it has one.
+    place: Option<Place>,
     state: State<'a>,
 }
 
 enum State<'a> {
+    Made,
+    /// It waits for a place under the client's ceiling.
+    Entering(BoxFuture<'a, Result<Place, Error>>),
     Asked,
     Waiting(oneshot::Receiver<Outcome>),
     /// Its way has changed before it was executed; rare, so it may cost more.
-    Detour(BoxFuture<'a, Result<Decision, Error>>),
+    Detour(BoxFuture<'a, (Result<Decision, Error>, Question<'a>)>),
 }
 
 impl std::fmt::Debug for Checking<'_> {
@@ -105,10 +133,43 @@ impl Future for Checking<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        let span = std::mem::replace(&mut this.span, tracing::Span::none());
+        let polled = span.in_scope(|| match this.poll_answer(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                this.place = None;
+                Poll::Ready(this.client.inner.conclude(&mut this.question, this.manner, this.begun, result))
+            }
+        });
+        this.span = span;
+        polled
+    }
+}
+
+impl Checking<'_> {
+    /// What the cluster answers, or why it does not.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let this = self;
         loop {
             this.state = match &mut this.state {
-                State::Asked => {
+                State::Made => {
                     this.question.validate()?;
+                    match &this.client.inner.ceiling {
+                        None => State::Asked,
+                        Some(ceiling) => match ceiling.try_enter() {
+                            Some(place) => {
+                                this.place = Some(place);
+                                State::Asked
+                            }
+                            None => State::Entering(ceiling.wait(this.deadline)?),
+                        },
+                    }
+                }
+                State::Entering(enter) => {
+                    this.place = Some(std::task::ready!(enter.poll_unpin(cx))?);
+                    State::Asked
+                }
+                State::Asked => {
                     let (slot, outcome) = Slot::one(this.deadline);
                     this.client.inner.submit(&mut this.question, slot);
                     State::Waiting(outcome)
@@ -120,14 +181,18 @@ impl Future for Checking<'_> {
                         let (client, mut question, deadline) =
                             (this.client, std::mem::take(&mut this.question), this.deadline);
                         let ask = async move {
-                            let answer = client.inner.ask(&mut question, deadline).await?;
-                            decision(answer, &mut question)
+                            let answer = client.inner.ask(&mut question, deadline).await;
+                            (answer.and_then(|answer| decision(answer, &mut question)), question)
                         };
                         State::Detour(ask.boxed())
                     }
                     Err(_) => return Poll::Ready(Err(Error::abandoned())),
                 },
-                State::Detour(ask) => return ask.poll_unpin(cx),
+                State::Detour(ask) => {
+                    let (result, question) = std::task::ready!(ask.poll_unpin(cx));
+                    this.question = question;
+                    return Poll::Ready(result);
+                }
             };
         }
     }
@@ -149,11 +214,12 @@ pub struct CheckMany<'a> {
     client: &'a Client,
     questions: Vec<Question<'a>>,
     deadline: Option<Duration>,
+    manner: Manner,
 }
 
 impl<'a> CheckMany<'a> {
     pub(crate) fn new(client: &'a Client, questions: Vec<Question<'a>>) -> Self {
-        CheckMany { client, questions, deadline: None }
+        CheckMany { client, questions, deadline: None, manner: Manner::default() }
     }
 
     /// How long to wait for the answers, from when they are awaited; the client's deadline if not set.
@@ -162,7 +228,14 @@ impl<'a> CheckMany<'a> {
         self
     }
 
+    /// As [`Check::on_unavailable`], for each of them.
+    pub fn on_unavailable(mut self, fallback: Fallback) -> Self {
+        self.manner.fallback = Some(fallback);
+        self
+    }
+
     async fn ask(mut self) -> Vec<Result<Decision, Error>> {
+        let begun = observe::begin();
         let deadline = self.client.inner.deadline(self.deadline);
         if self.questions.len() > caps::CHECKS_AT_ONCE {
             let text = format!("more than {} checks at once; ask them in parts", caps::CHECKS_AT_ONCE);
@@ -172,6 +245,11 @@ impl<'a> CheckMany<'a> {
             return Vec::new();
         }
         let inner = &self.client.inner;
+        // All of them together are one call.
+        let _place = match inner.enter(deadline).await {
+            Ok(place) => place,
+            Err(error) => return self.questions.iter().map(|_| Err(error.again())).collect(),
+        };
         let (gathering, seats) = Gathering::of(self.questions.len());
         for (question, seat) in self.questions.iter_mut().zip(seats) {
             let slot = Slot::many(seat, deadline);
@@ -187,7 +265,8 @@ impl<'a> CheckMany<'a> {
                 Err(Failure::Final(error)) => Err(error),
                 Err(Failure::Moved(_)) => inner.ask(question, deadline).await,
             };
-            results.push(answer.and_then(|answer| decision(answer, question)));
+            let result = answer.and_then(|answer| decision(answer, question));
+            results.push(inner.conclude(question, self.manner, begun, result));
         }
         results
     }

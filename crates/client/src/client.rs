@@ -10,10 +10,14 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::builder::ClientBuilder;
 use crate::caps;
+use crate::ceiling::{Ceiling, Place};
 use crate::charge::Charge;
 use crate::check::{Check, CheckMany};
+use crate::decision::Decision;
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind};
+use crate::fallback::{Fallbacks, Manner};
+use crate::observe::{self, Begun};
 use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
@@ -46,6 +50,8 @@ pub struct Client {
 pub(crate) struct Inner {
     shared: Shared,
     pub(crate) deadline: Duration,
+    fallbacks: Fallbacks,
+    pub(crate) ceiling: Option<Ceiling>,
     /// Names that a policy set was found not to have, after waiting for a newer one.
     unknown: Mutex<Unknown>,
 }
@@ -177,13 +183,50 @@ impl Client {
 }
 
 impl Inner {
-    pub(crate) fn new(shared: Shared, deadline: Duration) -> Inner {
-        Inner { shared, deadline, unknown: Mutex::default() }
+    pub(crate) fn new(shared: Shared, deadline: Duration, fallbacks: Fallbacks, ceiling: Option<Ceiling>) -> Inner {
+        Inner { shared, deadline, fallbacks, ceiling, unknown: Mutex::default() }
     }
 
     /// Puts a validated check in line, or answers its slot at once.
     pub(crate) fn submit(&self, question: &mut Question<'_>, slot: Slot) {
-        self.put(question, slot, |question, version, queue, slot| queue.check(question, version, slot));
+        self.put(question, slot, |question, version, queue, slot| match self.refusal(queue, &slot) {
+            Some(error) => slot.answer(Err(Failure::Final(error))),
+            None => queue.check(question, version, slot),
+        });
+    }
+
+    /// Why a check is not put in line: the shard's breaker is open, and the caller has no more time than it goes by.
+    fn refusal(&self, queue: &Queue, slot: &Slot) -> Option<Error> {
+        let refusal = queue.gate.refusal()?;
+        (slot.deadline <= Instant::now() + self.deadline).then_some(refusal)
+    }
+
+    /// Takes a place under the ceiling, if there is one.
+    pub(crate) async fn enter(&self, deadline: Instant) -> Result<Option<Place>, Error> {
+        let Some(ceiling) = &self.ceiling else { return Ok(None) };
+        match ceiling.try_enter() {
+            Some(place) => Ok(Some(place)),
+            None => ceiling.wait(deadline)?.await.map(Some),
+        }
+    }
+
+    /// Ends a check: where the cluster did not answer it in time, as its policies want it.
+    pub(crate) fn conclude(
+        &self,
+        question: &mut Question<'_>,
+        manner: Manner,
+        begun: Begun,
+        result: Result<Decision, Error>,
+    ) -> Result<Decision, Error> {
+        let result = match result {
+            Ok(decision) => Ok(decision),
+            Err(error) => match self.shared.routes.load().as_ref() {
+                Some(routes) => self.fallbacks.decide(routes, &self.shared.time, question, manner, error),
+                None => Err(error),
+            },
+        };
+        observe::ended(begun, question, &result);
+        result
     }
 
     /// Looks up the way of what names policies and keys, and goes it.
@@ -217,7 +260,10 @@ impl Inner {
             let (slot, outcome) = Slot::one(deadline);
             self.put(question, slot, |question, version, queue, slot| {
                 let operation = match ttl {
-                    Some(ttl) => Operation::Reserve { question, ttl },
+                    Some(ttl) => match self.refusal(queue, &slot) {
+                        Some(error) => return slot.answer(Err(Failure::Final(error))),
+                        None => Operation::Reserve { question, ttl },
+                    },
                     None => Operation::Reset(question),
                 };
                 queue.operation(&operation, version, slot);
@@ -234,6 +280,9 @@ impl Inner {
         deadline: Instant,
         operation: Operation<'_, '_>,
     ) -> Result<PlaceAnswer, Error> {
+        if let Some(answer) = self.fallbacks.undo(&operation, &self.shared.time) {
+            return Ok(answer);
+        }
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             let routes = self.shared.routes.load();
@@ -307,6 +356,11 @@ impl Inner {
 
     fn version(&self) -> u64 {
         self.shared.routes.load().as_ref().map_or(0, |routes| routes.policies.set.version.0)
+    }
+
+    /// From now on, for what no request waits for.
+    pub(crate) fn operation_deadline(&self, set: Option<Duration>) -> Instant {
+        self.deadline(Some(set.unwrap_or(self.deadline.max(caps::OPERATION))))
     }
 
     /// From now on.

@@ -26,31 +26,38 @@
 
 pub mod admin;
 mod backoff;
+mod breaker;
 mod builder;
 mod caps;
+mod ceiling;
 mod charge;
 mod check;
 mod client;
 mod decision;
 mod engine;
 mod error;
+mod fallback;
 mod gather;
+mod observe;
 mod operations;
 mod pack;
 mod question;
 mod queue;
 mod reservation;
 mod routes;
+mod time;
 mod topology;
 #[doc(hidden)]
 pub mod wire;
 
 pub use builder::ClientBuilder;
+pub use ceiling::{Ceiling, Place};
 pub use charge::Charge;
 pub use check::{Check, CheckMany, Checking};
 pub use client::Client;
-pub use decision::{Decision, LimitDecision};
+pub use decision::{DecidedBy, Decision, LimitDecision};
 pub use error::{Error, ErrorKind};
+pub use fallback::Fallback;
 pub use operations::{Refund, Reset};
 pub use question::{Limit, Question, limit};
 pub use quorate_core::{

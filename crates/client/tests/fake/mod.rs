@@ -79,6 +79,8 @@ struct World {
     down: HashSet<u64>,
     hung: HashSet<u64>,
     script: VecDeque<Fate>,
+    /// How late frames in no session are answered.
+    slow_probes: Option<Duration>,
     chaos: Option<SmallRng>,
     frames: Vec<v1::Frame>,
     born: Instant,
@@ -148,6 +150,7 @@ impl Fake {
             down: HashSet::new(),
             hung: HashSet::new(),
             script: VecDeque::new(),
+            slow_probes: None,
             chaos: None,
             frames: Vec::new(),
             born: Instant::now(),
@@ -208,6 +211,11 @@ impl Fake {
     /// What the next frames meet, one after another; then all are served.
     pub fn script(&self, fates: impl IntoIterator<Item = Fate>) {
         self.lock().script = fates.into_iter().collect();
+    }
+
+    /// From now on, frames in no session are answered so late.
+    pub fn slow_probes(&self, wait: Option<Duration>) {
+        self.lock().slow_probes = wait;
     }
 
     /// From now on, what frames meet is drawn.
@@ -347,7 +355,11 @@ impl World {
         if let Some(rng) = &mut self.chaos {
             return draw(rng);
         }
-        if in_session { self.script.pop_front().unwrap_or(Fate::Served) } else { Fate::Served }
+        match self.slow_probes {
+            _ if in_session => self.script.pop_front().unwrap_or(Fate::Served),
+            Some(wait) => Fate::AnsweredLate(wait),
+            None => Fate::Served,
+        }
     }
 
     /// The frame's commands, held to the protocol.
