@@ -23,6 +23,20 @@
 //! # Answers and errors
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
+//!
+//! # When the cluster cannot be asked
+//!
+//! A check waits for 50 ms unless set ([`ClientBuilder::deadline`]). What is not answered by then ends as the policy's
+//! [`on_unavailable`](Policy::on_unavailable) says, or as [the builder](ClientBuilder::on_unavailable) or [the
+//! check](Check::on_unavailable) say before it: with an error of a kind that [is
+//! unavailable](ErrorKind::is_unavailable) (`fail_closed`), with a grant (`fail_open`), or with a decision of this process on its
+//! share of the limit (`local`). The latter two are [degraded](Decision::degraded), and say [who
+//! decided](Decision::decided_by) and [why](Decision::cause). A shard that answers nothing is not asked any more until a probe
+//! finds it well, so that a dead cluster costs a request next to nothing.
+//!
+//! # Features
+//!
+//! - `metrics`: counts decisions, waits and failures through the facade of the [`metrics`](https://docs.rs/metrics) crate.
 
 pub mod admin;
 mod backoff;
