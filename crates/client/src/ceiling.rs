@@ -3,8 +3,11 @@
 //!
 //! It protects the process, not the limit: the cluster may be away, slow, or generous. So no failure policy has a say in it.
 //!
-//! Invariants: never more than `max_in_flight` places are out; never more than `queue` wait; who waits is let in in the order
+//! Invariants: never more than [`Ceiling::limit`] places are given out; never more than `queue` wait; who waits is let in in the order
 //! of coming.
+
+#[cfg(feature = "adaptive")]
+mod adaptive;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -40,9 +43,12 @@ use crate::observe;
 #[derive(Clone, Debug)]
 pub struct Ceiling {
     places: Arc<Semaphore>,
+    /// Places that are out or free.
+    total: Arc<AtomicUsize>,
     waiting: Arc<AtomicUsize>,
-    max_in_flight: usize,
     queue: usize,
+    #[cfg(feature = "adaptive")]
+    adaptive: Option<Arc<adaptive::Adaptive>>,
 }
 
 /// A place under a [`Ceiling`], free again when it is dropped.
@@ -58,7 +64,20 @@ pub struct Ceiling {
 #[derive(Debug)]
 #[must_use = "a place that is dropped is free again"]
 pub struct Place {
-    _permit: OwnedSemaphorePermit,
+    /// There until it is dropped.
+    permit: Option<OwnedSemaphorePermit>,
+    #[cfg(feature = "adaptive")]
+    learns: Option<(Arc<adaptive::Adaptive>, Instant)>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        #[cfg(feature = "adaptive")]
+        if let (Some((adaptive, since)), Some(permit)) = (&self.learns, self.permit.take()) {
+            adaptive.held(permit, since.elapsed());
+        }
+        self.permit = None;
+    }
 }
 
 /// One that waits, counted until it is dropped.
@@ -82,8 +101,36 @@ impl Ceiling {
                 most = caps::CEILING
             )));
         }
-        let places = Arc::new(Semaphore::new(max_in_flight));
-        Ok(Ceiling { places, waiting: Arc::default(), max_in_flight, queue })
+        Ok(Ceiling {
+            places: Arc::new(Semaphore::new(max_in_flight)),
+            total: Arc::new(AtomicUsize::new(max_in_flight)),
+            waiting: Arc::default(),
+            queue,
+            #[cfg(feature = "adaptive")]
+            adaptive: None,
+        })
+    }
+
+    /// A ceiling that finds its own height between `least`, with which it begins, and `most`: it learns from how long places are
+    /// held, and is lowered while they are held longer than they used to be. For the requests of a service rather than for
+    /// checks, whose time says nothing of what the service can bear. With the feature `adaptive`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where a number is out of the bounds of [`new`](Self::new), or `least` is above `most`.
+    ///
+    /// ```
+    /// use quorate_client::Ceiling;
+    /// let ceiling = Ceiling::adaptive(8, 512, 32)?;
+    /// assert_eq!(ceiling.limit(), 8);
+    /// # Ok::<(), quorate_client::Error>(())
+    /// ```
+    #[cfg(feature = "adaptive")]
+    pub fn adaptive(least: usize, most: usize, queue: usize) -> Result<Ceiling, Error> {
+        drop(Ceiling::new(most, queue)?);
+        let mut ceiling = Ceiling::new(least, queue)?;
+        let (places, total) = (Arc::clone(&ceiling.places), Arc::clone(&ceiling.total));
+        ceiling.adaptive = Some(Arc::new(adaptive::Adaptive::new(least, most, places, total)?));
+        Ok(ceiling)
     }
 
     /// Takes a place, or waits for one, for so long at most, if the queue has room.
@@ -97,13 +144,26 @@ impl Ceiling {
         }
     }
 
+    /// How many may be under way at once now; it changes only where the ceiling is adaptive.
+    pub fn limit(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
+    }
+
     /// How many are under way now.
     pub fn in_flight(&self) -> usize {
-        self.max_in_flight - self.places.available_permits().min(self.max_in_flight)
+        self.limit().saturating_sub(self.places.available_permits())
     }
 
     pub(crate) fn try_enter(&self) -> Option<Place> {
-        Some(Place { _permit: Arc::clone(&self.places).try_acquire_owned().ok()? })
+        Some(self.place(Arc::clone(&self.places).try_acquire_owned().ok()?))
+    }
+
+    fn place(&self, permit: OwnedSemaphorePermit) -> Place {
+        Place {
+            permit: Some(permit),
+            #[cfg(feature = "adaptive")]
+            learns: self.adaptive.as_ref().map(|adaptive| (Arc::clone(adaptive), Instant::now())),
+        }
     }
 
     /// Waits in the queue for a place; an error at once where the queue is full.
@@ -117,7 +177,7 @@ impl Ceiling {
         let wait = async move {
             let _waiting = waiting;
             match timeout_at(deadline, Arc::clone(&ceiling.places).acquire_owned()).await {
-                Ok(Ok(permit)) => Ok(Place { _permit: permit }),
+                Ok(Ok(permit)) => Ok(ceiling.place(permit)),
                 _ => {
                     observe::refused_by_ceiling();
                     Err(ceiling.refused("no place was free before the deadline"))
@@ -130,7 +190,8 @@ impl Ceiling {
     fn refused(&self, why: &str) -> Error {
         let text = format!(
             "this process's own ceiling of {} in flight and {} waiting is reached: {why}; nothing was asked of the cluster: shed load, or raise max_in_flight",
-            self.max_in_flight, self.queue
+            self.limit(),
+            self.queue
         );
         Error::new(ErrorKind::Ceiling, text)
     }

@@ -36,6 +36,7 @@
 //!
 //! # Features
 //!
+//! - `adaptive`: [`Ceiling`]s that find their own height.
 //! - `metrics`: counts decisions, waits and failures through the facade of the [`metrics`](https://docs.rs/metrics) crate.
 
 pub mod admin;

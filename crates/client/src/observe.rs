@@ -14,7 +14,6 @@
 //! | `quorate_client_breakers_open` | | shards that are not asked now |
 //! | `quorate_client_breaker_changes_total` | to | breakers that opened or closed |
 //! | `quorate_client_ceiling_refusals_total` | | calls refused by a ceiling of this process |
-//! | `quorate_client_denials_remembered_total` | policy | denials answered from memory |
 
 use std::sync::Arc;
 
