@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{Algorithm, Answer, PlaceAnswer, PolicyId, PolicySet, ShardId, Span};
+use quorate_core::{Answer, PlaceAnswer, PolicySet, Span};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -24,9 +24,9 @@ use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
 use crate::queue::{Failure, Queue, Slot};
 use crate::reservation::Reserve;
-use crate::routes::Routes;
 use crate::split;
 use crate::topology::Topology;
+use crate::way::way;
 
 /// Asks limits of a Quorate cluster.
 ///
@@ -50,7 +50,7 @@ pub struct Client {
 }
 
 pub(crate) struct Inner {
-    shared: Shared,
+    pub(crate) shared: Shared,
     pub(crate) deadline: Duration,
     denials: Option<Denials>,
     pub(crate) give_backs: GiveBacks,
@@ -229,26 +229,6 @@ impl Inner {
         }
     }
 
-    /// Whether the keys fall to several shards, so that it takes several commands.
-    pub(crate) fn is_split(&self, question: &Question<'_>) -> bool {
-        let [first, others @ ..] = &question.limits[..] else { return false };
-        if others.is_empty() {
-            return false;
-        }
-        let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return false };
-        let shard = routes.shard_of(first.key.as_bytes());
-        others.iter().any(|limit| routes.shard_of(limit.key.as_bytes()) != shard)
-    }
-
-    /// The shard of each limit, all policies looked up.
-    pub(crate) fn shards_of(&self, question: &mut Question<'_>) -> Result<Vec<ShardId>, Failure> {
-        let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return Err(Failure::Final(Error::closed())) };
-        resolve(routes, question)?;
-        Ok(question.limits.iter().map(|limit| routes.shard_of(limit.key.as_bytes())).collect())
-    }
-
     /// Asks a validated check, however many shards it concerns, until there is a decision or none can be had.
     pub(crate) async fn decide(
         self: &Arc<Self>,
@@ -260,12 +240,6 @@ impl Inner {
         }
         let answer = self.ask(question, deadline).await?;
         decision(answer, question)
-    }
-
-    /// What the policy does.
-    pub(crate) fn algorithm(&self, policy: PolicyId) -> Option<Algorithm> {
-        let routes = self.shared.routes.load();
-        Some(routes.as_ref()?.policies.set.get(policy)?.algorithm)
     }
 
     /// Puts a validated check in line, or answers its slot at once.
@@ -436,51 +410,6 @@ impl Inner {
     }
 }
 
-/// The queue of the shard that decides the question; its policies are looked up then.
-fn way<'r>(routes: &'r Routes, question: &mut Question<'_>) -> Result<&'r Queue, Failure> {
-    resolve(routes, question)?;
-    let shard = one_shard(routes, question).map_err(Failure::Final)?;
-    let queue = routes.queue(shard).map(|queue| &**queue);
-    queue.ok_or_else(|| Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard")))
-}
-
-fn resolve(routes: &Routes, question: &mut Question<'_>) -> Result<(), Failure> {
-    question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(routes, &name)))
-}
-
-fn unknown_policy(routes: &Routes, name: &str) -> Error {
-    let names = || routes.policies.set.policies.iter().map(|policy| policy.name.as_str());
-    let near = names().min_by_key(|other| distance(name, other)).filter(|other| distance(name, other) <= 2);
-    let hint = match near {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "list the policies in force, or apply it first".to_owned(),
-    };
-    let text = format!("policy {name:?} is not in force in policy set {}; {hint}", routes.policies.set.version);
-    Error::new(ErrorKind::UnknownPolicy, text)
-}
-
-/// Where two names first differ counted from either end: enough to find a slip, without a dictionary.
-fn distance(a: &str, b: &str) -> usize {
-    let prefix = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
-    let (a, b) = (&a.as_bytes()[prefix..], &b.as_bytes()[prefix..]);
-    let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
-    a.len().max(b.len()) - suffix
-}
-
-fn one_shard(routes: &Routes, question: &Question<'_>) -> Result<ShardId, Error> {
-    let mut limits = question.limits.iter();
-    let Some(first) = limits.next() else { return Err(Error::invalid("a check has to name at least one limit")) };
-    let shard = routes.shard_of(first.key.as_bytes());
-    match limits.find(|limit| routes.shard_of(limit.key.as_bytes()) != shard) {
-        None => Ok(shard),
-        Some(other) => Err(Error::invalid(format!(
-            "the keys {:?} ({}) and {:?} ({}) fall to different shards, and one command cannot charge both; give them a hash \
-             tag: write the part that they share in braces, as in {{acme}} and {{acme}}/7",
-            first.key, first.policy, other.key, other.policy
-        ))),
-    }
-}
-
 /// The decision in an answer to a check or a reservation.
 pub(crate) fn decision(answer: PlaceAnswer, question: &mut Question<'_>) -> Result<crate::Decision, Error> {
     match answer.answer {
@@ -493,15 +422,4 @@ pub(crate) fn decision(answer: PlaceAnswer, question: &mut Question<'_>) -> Resu
 pub(crate) fn unexpected(answer: &Answer) -> Error {
     let text = format!("the node answered with something else than was asked for ({answer:?}); check its version");
     Error::new(ErrorKind::Protocol, text).charged(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_is_near() {
-        assert!(distance("per-user", "per-usr") <= 2 && distance("per-user", "per-user") == 0);
-        assert!(distance("per-user", "tenant") > 2);
-    }
 }

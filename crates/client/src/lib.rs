@@ -57,6 +57,7 @@ mod split;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod topology;
+mod way;
 #[doc(hidden)]
 pub mod wire;
 

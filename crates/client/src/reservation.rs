@@ -63,6 +63,7 @@ impl<'a> Reserve<'a> {
     async fn run(mut self) -> Result<Reservation, Error> {
         let deadline = self.client.inner.deadline(self.deadline);
         self.question.validate()?;
+        self.client.inner.on_one_shard(&self.question)?;
         let ttl = span(self.ttl);
         if ttl.0 < 1 || ttl > core_caps::RESERVATION {
             let text =
