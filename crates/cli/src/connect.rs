@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_client::admin::{Admin, Applied, Apply, ClusterStatus, MadeCluster, NewCluster};
-use quorate_client::{Client, Decision, Error, ErrorKind, Fallback, LimitDecision, Question, limit};
+use quorate_client::{Client, Decision, Error, ErrorKind, Fallback, LimitDecision, Question, Receipt, limit};
 use quorate_core::{PolicySet, PolicyVersion, Span};
 use tokio::net::TcpStream;
 
@@ -50,8 +50,10 @@ async fn somebody_listens(nodes: &[String]) -> Result<(), Failure> {
 
 async fn client(global: &Global) -> Result<Client, Failure> {
     somebody_listens(&global.nodes()).await?;
-    // Each call says that it waits for all of the time: longer than the client would, so through an open breaker too.
-    Ok(Client::builder().endpoints(global.nodes()).connect_timeout(global.timeout).connect().await?)
+    // Each call says that it waits for all of the time: longer than the client would, so through an open breaker too. And a
+    // benchmark measures the cluster, not what this process remembers of it.
+    let builder = Client::builder().endpoints(global.nodes()).connect_timeout(global.timeout);
+    Ok(builder.remember_denials(Duration::ZERO).connect().await?)
 }
 
 fn admin(global: &Global, nodes: Vec<String>) -> Result<Admin, Failure> {
@@ -95,7 +97,8 @@ fn micros(duration: Duration) -> u64 {
 }
 
 fn view(decision: Decision, peek: bool) -> CheckView {
-    let receipt = decision.receipt;
+    let receipt = receipt_view(&decision.receipt);
+    let receipts: Vec<_> = decision.receipts().map(receipt_view).collect();
     CheckView {
         allowed: decision.allowed,
         shadow_denied: decision.shadow_denied,
@@ -105,13 +108,18 @@ fn view(decision: Decision, peek: bool) -> CheckView {
         delay_us: decision.delay.map(micros),
         limits: decision.limits.into_iter().map(limit_view).collect(),
         policy_version: Some(decision.policy_version.0),
-        receipt: Some(ReceiptView {
-            shard: receipt.shard.0,
-            term: receipt.term.0,
-            index: receipt.index.0,
-            place: receipt.place,
-            stamp_us: receipt.stamp.0,
-        }),
+        receipt: Some(receipt),
+        receipts: if receipts.len() > 1 { receipts } else { Vec::new() },
+    }
+}
+
+fn receipt_view(receipt: &Receipt) -> ReceiptView {
+    ReceiptView {
+        shard: receipt.shard.0,
+        term: receipt.term.0,
+        index: receipt.index.0,
+        place: receipt.place,
+        stamp_us: receipt.stamp.0,
     }
 }
 

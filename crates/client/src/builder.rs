@@ -11,6 +11,7 @@ use crate::backoff::Chance;
 use crate::caps;
 use crate::ceiling::Ceiling;
 use crate::client::{Client, Inner};
+use crate::denials::Denials;
 use crate::engine;
 use crate::error::{Error, ErrorKind};
 use crate::fallback::{Fallbacks, Overrides};
@@ -34,6 +35,7 @@ pub struct ClientBuilder {
     endpoints: Vec<String>,
     deadline: Duration,
     connect_timeout: Duration,
+    remember_denials: Duration,
     overrides: Overrides,
     max_in_flight: Option<usize>,
     queue: usize,
@@ -45,6 +47,7 @@ impl Default for ClientBuilder {
             endpoints: Vec::new(),
             deadline: caps::DEADLINE,
             connect_timeout: caps::CONNECT,
+            remember_denials: caps::DENIAL,
             overrides: Overrides::new(),
             max_in_flight: None,
             queue: 0,
@@ -114,6 +117,16 @@ impl ClientBuilder {
         self
     }
 
+    /// How long a denial is remembered at most, 1 s if not set, at most an hour; zero asks the cluster every time.
+    ///
+    /// A check that was denied is answered from memory until its [`retry_after`](crate::Decision::retry_after), but no longer
+    /// than this: see [`Decision::remembered`](crate::Decision::remembered). This client's own refunds, settlements and resets
+    /// of a key make it forget. Those of others it does not see: for so long, what they give back may go unseen.
+    pub fn remember_denials(mut self, most: Duration) -> Self {
+        self.remember_denials = most;
+        self
+    }
+
     /// Connects: returns once the topology is known. Connections to the nodes that lead are opened when they are needed.
     /// Has to be called within a tokio runtime, on which the client's tasks then run.
     ///
@@ -135,10 +148,14 @@ impl ClientBuilder {
         let ceiling = self.max_in_flight.map(|calls| Ceiling::new(calls, self.queue)).transpose()?;
         wishes(&self.overrides)?;
         let fallbacks = Fallbacks::new(self.overrides, Chance::seeded(!seed));
+        let denials = Denials::new(self.remember_denials, seed, Arc::clone(&wire));
         let mut shared = engine::start(wire, endpoints.clone(), seed, deadline);
         let known = timeout(self.connect_timeout, shared.changes.wait_for(|changes| *changes > 0)).await;
         match known.map(|known| known.is_ok()) {
-            Ok(true) => Ok(Client { inner: Arc::new(Inner::new(shared, deadline, fallbacks, ceiling)) }),
+            Ok(true) => {
+                let inner = Inner::new(shared, deadline, denials, fallbacks, ceiling);
+                Ok(Client { inner: Arc::new(inner) })
+            }
             _ => Err(unreachable(&endpoints, self.connect_timeout, &shared.tried.text())),
         }
     }

@@ -4,27 +4,32 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{Answer, PlaceAnswer, PolicySet, ShardId, Span};
+use quorate_core::{Answer, PlaceAnswer, PolicySet, Span};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::acquire::Acquire;
 use crate::builder::ClientBuilder;
 use crate::caps;
 use crate::ceiling::{Ceiling, Place};
-use crate::charge::Charge;
+use crate::charge::{Charge, Part};
 use crate::check::{Check, CheckMany};
 use crate::decision::Decision;
+use crate::denials::{Before, Denials, Forgetting};
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::fallback::{Fallbacks, Manner};
+use crate::giveback::{GiveBacks, Pending};
 use crate::observe::{self, Begun};
 use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
 use crate::queue::{Failure, Queue, Slot};
 use crate::reservation::Reserve;
-use crate::routes::Routes;
+use crate::split;
 use crate::topology::Topology;
+use crate::way::way;
 
 /// Asks limits of a Quorate cluster.
 ///
@@ -48,10 +53,12 @@ pub struct Client {
 }
 
 pub(crate) struct Inner {
-    shared: Shared,
+    pub(crate) shared: Shared,
     pub(crate) deadline: Duration,
+    denials: Option<Denials>,
     fallbacks: Fallbacks,
     pub(crate) ceiling: Option<Ceiling>,
+    pub(crate) give_backs: GiveBacks,
     /// Names that a policy set was found not to have, after waiting for a newer one.
     unknown: Mutex<Unknown>,
 }
@@ -82,8 +89,13 @@ impl Client {
         Check::new(self, limit(policy, key).into())
     }
 
-    /// Asks several limits at once, 1 to 16: all of them grant and are charged together, or none is. Their keys have to fall
-    /// to one shard, which hash tags do: write the part that they share in braces, as in `{acme}` and `{acme}/7`.
+    /// Asks several limits at once, 1 to 16: all of them grant and are charged, or none is.
+    ///
+    /// Limits whose keys fall to one shard are one atomic command. Hash tags see to that: write the part that the keys share in
+    /// braces, as in `{acme}` and `{acme}/7`. Keys of several shards are charged on all of them at the same time, and where one
+    /// denies, what the others took is given back before the denial is told; if the deadline passes or the future is dropped
+    /// first, in the background. Meanwhile others may be denied for it, and a process that dies in between leaves it charged;
+    /// nothing is ever granted over a limit.
     ///
     /// ```no_run
     /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
@@ -117,6 +129,19 @@ impl Client {
         Check::new(self, Question::from(limit(policy, key)).peek())
     }
 
+    /// Waits until its turn has come, within a [deadline](Acquire::deadline): for work that had rather be late than refused.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// if client.acquire("calls-to-partner", "partner-7").await?.allowed {
+    ///     // call the partner now
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire<'a>(&'a self, policy: &'a str, key: impl Into<String>) -> Acquire<'a> {
+        Acquire::new(self, limit(policy, key).into())
+    }
+
     /// Makes a key as good as new.
     ///
     /// ```no_run
@@ -148,7 +173,8 @@ impl Client {
         Reserve::new(self, limit(policy, key).into())
     }
 
-    /// As [`check_all`](Self::check_all), with a charge that can be corrected afterwards, once.
+    /// As [`check_all`](Self::check_all), with a charge that can be corrected afterwards, once. Its keys have to fall to one
+    /// shard: give them a hash tag, as in `{acme}` and `{acme}/7`.
     pub fn reserve_all<'a>(&'a self, limits: impl IntoIterator<Item = Limit<'a>>) -> Reserve<'a> {
         Reserve::new(self, limits.into_iter().collect())
     }
@@ -183,8 +209,51 @@ impl Client {
 }
 
 impl Inner {
-    pub(crate) fn new(shared: Shared, deadline: Duration, fallbacks: Fallbacks, ceiling: Option<Ceiling>) -> Inner {
-        Inner { shared, deadline, fallbacks, ceiling, unknown: Mutex::default() }
+    /// Within a runtime.
+    pub(crate) fn new(
+        shared: Shared,
+        deadline: Duration,
+        denials: Option<Denials>,
+        fallbacks: Fallbacks,
+        ceiling: Option<Ceiling>,
+    ) -> Inner {
+        let (give_backs, unknown) = (GiveBacks::new(), Mutex::default());
+        Inner { shared, deadline, denials, fallbacks, ceiling, give_backs, unknown }
+    }
+
+    /// The denial that is remembered for a validated check, or what to remember the next one by.
+    pub(crate) fn recall(&self, question: &mut Question<'_>, now: Instant) -> Result<Decision, Option<Before>> {
+        let Some(denials) = &self.denials else { return Err(None) };
+        if question.peek || self.shared.close.is_closed() {
+            return Err(None);
+        }
+        let routes = self.shared.routes.load();
+        let Some(routes) = routes.as_ref() else { return Err(None) };
+        let denial = denials.recall(question, routes.policies.set.version, now).map_err(Some)?;
+        observe::denial_remembered(&denial);
+        Ok(denial)
+    }
+
+    /// Remembers a denial, if it can be.
+    pub(crate) fn remember(&self, before: Option<&Before>, question: &Question<'_>, decision: &Decision) {
+        if let (Some(denials), Some(before)) = (&self.denials, before)
+            && !decision.allowed
+        {
+            denials.remember(before, question, decision);
+        }
+    }
+
+    /// Asks a validated check, however many shards it concerns, until there is a decision or none can be had.
+    pub(crate) async fn decide(
+        self: &Arc<Self>,
+        question: &mut Question<'_>,
+        deadline: Instant,
+    ) -> Result<Decision, Error> {
+        if self.is_split(question) {
+            return split::ask(self, question, deadline).await;
+        }
+        let answer = self.ask(question, deadline).await?;
+        decision(answer, question)
     }
 
     /// Puts a validated check in line, or answers its slot at once.
@@ -256,6 +325,11 @@ impl Inner {
         deadline: Instant,
         ttl: Option<Span>,
     ) -> Result<PlaceAnswer, Error> {
+        let reset: SmallVec<[Vec<u8>; 1]> = match ttl {
+            None => question.limits.iter().map(|limit| limit.key.clone().into_bytes()).collect(),
+            Some(_) => SmallVec::new(),
+        };
+        let _forgetting = self.forgetting(reset.iter().map(Vec::as_slice));
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             self.put(question, slot, |question, version, queue, slot| {
@@ -273,16 +347,18 @@ impl Inner {
         .await
     }
 
-    /// Undoes or corrects what was charged under that key.
+    /// Undoes or corrects what one shard charged.
     pub(crate) async fn operate_at(
         &self,
-        key: &[u8],
+        part: &Part,
         deadline: Instant,
         operation: Operation<'_, '_>,
     ) -> Result<PlaceAnswer, Error> {
         if let Some(answer) = self.fallbacks.undo(&operation, &self.shared.time) {
             return Ok(answer);
         }
+        let _forgetting = self.forgetting(part.items.iter().map(|item| &*item.key));
+        let key = part.key();
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             let routes = self.shared.routes.load();
@@ -293,6 +369,29 @@ impl Inner {
             outcome
         })
         .await
+    }
+
+    /// Denials of these keys are forgotten when it is dropped.
+    fn forgetting<'a>(&'a self, keys: impl Iterator<Item = &'a [u8]>) -> Forgetting<'a> {
+        Forgetting { denials: self.denials.as_ref(), keys: keys.collect() }
+    }
+
+    /// As [`ask`](Self::ask); what is granted to a caller that drops this is given back.
+    pub(crate) async fn ask_giving_back(
+        self: &Arc<Self>,
+        question: &mut Question<'_>,
+        deadline: Instant,
+    ) -> Result<PlaceAnswer, Error> {
+        loop {
+            let seen = self.changes();
+            let (slot, outcome) = Slot::one(deadline);
+            self.submit(question, slot);
+            match Pending::new(self, question, outcome).outcome().await {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Moved(error)) => self.changed_since(seen, deadline, error).await?,
+            }
+        }
     }
 
     async fn until_final(
@@ -365,48 +464,11 @@ impl Inner {
 
     /// From now on.
     pub(crate) fn deadline(&self, set: Option<Duration>) -> Instant {
-        Instant::now() + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
+        self.deadline_from(Instant::now(), set)
     }
-}
 
-/// The queue of the shard that decides the question; its policies are looked up then.
-fn way<'r>(routes: &'r Routes, question: &mut Question<'_>) -> Result<&'r Queue, Failure> {
-    question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(routes, &name)))?;
-    let shard = one_shard(routes, question).map_err(Failure::Final)?;
-    let queue = routes.queue(shard).map(|queue| &**queue);
-    queue.ok_or_else(|| Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard")))
-}
-
-fn unknown_policy(routes: &Routes, name: &str) -> Error {
-    let names = || routes.policies.set.policies.iter().map(|policy| policy.name.as_str());
-    let near = names().min_by_key(|other| distance(name, other)).filter(|other| distance(name, other) <= 2);
-    let hint = match near {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "list the policies in force, or apply it first".to_owned(),
-    };
-    let text = format!("policy {name:?} is not in force in policy set {}; {hint}", routes.policies.set.version);
-    Error::new(ErrorKind::UnknownPolicy, text)
-}
-
-/// Where two names first differ counted from either end: enough to find a slip, without a dictionary.
-fn distance(a: &str, b: &str) -> usize {
-    let prefix = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
-    let (a, b) = (&a.as_bytes()[prefix..], &b.as_bytes()[prefix..]);
-    let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
-    a.len().max(b.len()) - suffix
-}
-
-fn one_shard(routes: &Routes, question: &Question<'_>) -> Result<ShardId, Error> {
-    let mut limits = question.limits.iter();
-    let Some(first) = limits.next() else { return Err(Error::invalid("a check has to name at least one limit")) };
-    let shard = routes.shard_of(first.key.as_bytes());
-    match limits.find(|limit| routes.shard_of(limit.key.as_bytes()) != shard) {
-        None => Ok(shard),
-        Some(other) => Err(Error::invalid(format!(
-            "the keys {:?} ({}) and {:?} ({}) fall to different shards, and one check cannot charge both; give them a hash tag: \
-             write the part that they share in braces, as in {{acme}} and {{acme}}/7",
-            first.key, first.policy, other.key, other.policy
-        ))),
+    pub(crate) fn deadline_from(&self, now: Instant, set: Option<Duration>) -> Instant {
+        now + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
     }
 }
 
@@ -422,15 +484,4 @@ pub(crate) fn decision(answer: PlaceAnswer, question: &mut Question<'_>) -> Resu
 pub(crate) fn unexpected(answer: &Answer) -> Error {
     let text = format!("the node answered with something else than was asked for ({answer:?}); check its version");
     Error::new(ErrorKind::Protocol, text).charged(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_is_near() {
-        assert!(distance("per-user", "per-usr") <= 2 && distance("per-user", "per-user") == 0);
-        assert!(distance("per-user", "tenant") > 2);
-    }
 }

@@ -20,6 +20,15 @@
 //! sessions, so that a check that has to be sent again is charged once; and retries inside the caller's deadline with full
 //! jitter. Where it cannot know whether a check was charged, it says so: see [`Error::may_have_charged`].
 //!
+//! It answers a check that was denied a moment ago from memory, for as long as the denial is true and at most a second unless
+//! [set](ClientBuilder::remember_denials); and it charges limits of several shards at the same time, and gives back what one
+//! of them denies: see [`Client::check_all`].
+//!
+//! # Tests
+//!
+//! With the feature `testing`, `testing::FakeCluster` is a cluster without nodes: the same decisions in process, a clock that is
+//! turned by hand, and faults to inject.
+//!
 //! # Answers and errors
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
@@ -39,6 +48,7 @@
 //! - `adaptive`: [`Ceiling`]s that find their own height.
 //! - `metrics`: counts decisions, waits and failures through the facade of the [`metrics`](https://docs.rs/metrics) crate.
 
+mod acquire;
 pub mod admin;
 mod backoff;
 mod breaker;
@@ -49,10 +59,12 @@ mod charge;
 mod check;
 mod client;
 mod decision;
+mod denials;
 mod engine;
 mod error;
 mod fallback;
 mod gather;
+mod giveback;
 mod observe;
 mod operations;
 mod pack;
@@ -60,11 +72,16 @@ mod question;
 mod queue;
 mod reservation;
 mod routes;
+mod split;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod time;
 mod topology;
+mod way;
 #[doc(hidden)]
 pub mod wire;
 
+pub use acquire::Acquire;
 pub use builder::ClientBuilder;
 pub use ceiling::{Ceiling, Place};
 pub use charge::Charge;

@@ -14,6 +14,7 @@
 //! | `quorate_client_breakers_open` | | shards that are not asked now |
 //! | `quorate_client_breaker_changes_total` | to | breakers that opened or closed |
 //! | `quorate_client_ceiling_refusals_total` | | calls refused by a ceiling of this process |
+//! | `quorate_client_denials_remembered_total` | policy | limits that denied from memory |
 
 use std::sync::Arc;
 
@@ -56,6 +57,11 @@ pub(crate) fn ended(begun: Begun, question: &Question<'_>, result: &Result<Decis
 /// Nobody decided that limit but this process.
 pub(crate) fn degraded(policy: &Arc<str>, by: DecidedBy, reason: ErrorKind) {
     counted::degraded(policy, by, reason);
+}
+
+/// A denial was answered from memory.
+pub(crate) fn denial_remembered(denial: &Decision) {
+    counted::denial_remembered(denial);
 }
 
 /// A frame goes out that went out before.
@@ -126,6 +132,12 @@ mod counted {
         .increment(1);
     }
 
+    pub(super) fn denial_remembered(denial: &Decision) {
+        for limit in denial.limits.iter().filter(|limit| !limit.allowed) {
+            metrics::counter!("quorate_client_denials_remembered_total", "policy" => limit.policy.clone()).increment(1);
+        }
+    }
+
     pub(super) fn sent_again() {
         metrics::counter!("quorate_client_frames_sent_again_total").increment(1);
     }
@@ -147,6 +159,7 @@ mod counted {
 
     pub(super) fn ended(_: Begun, _: &Question<'_>, _: &Result<Decision, Error>) {}
     pub(super) fn degraded(_: &Arc<str>, _: DecidedBy, _: ErrorKind) {}
+    pub(super) fn denial_remembered(_: &Decision) {}
     pub(super) fn sent_again() {}
     pub(super) fn breaker(_: bool) {}
     pub(super) fn refused_by_ceiling() {}

@@ -74,6 +74,7 @@ impl<'a> Reserve<'a> {
         let begun = observe::begin();
         let deadline = self.client.inner.deadline(self.deadline);
         self.question.validate()?;
+        self.client.inner.on_one_shard(&self.question)?;
         let ttl = span(self.ttl);
         if ttl.0 < 1 || ttl > core_caps::RESERVATION {
             let text =
@@ -178,7 +179,7 @@ impl Reservation {
         let (deadline, ttl, mut changed) = (inner.operation_deadline(None), span(self.ttl), 0);
         for part in &charge.parts {
             let settle = Operation::Settle { part, ttl, actual: &actual };
-            changed += undone(inner.operate_at(part.key(), deadline, settle).await?.answer)?;
+            changed += undone(inner.operate_at(part, deadline, settle).await?.answer)?;
         }
         Ok(changed)
     }

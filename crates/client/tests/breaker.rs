@@ -4,7 +4,6 @@
 
 mod fake;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Fake, Fate, works};
@@ -21,7 +20,7 @@ const PACE: Duration = Duration::from_millis(5);
 
 async fn start(shards: u32) -> (Fake, Client) {
     let fake = Fake::new(shards);
-    let client = fake.builder().deadline(DEADLINE).connect_over(Arc::new(fake.clone()), 1).await.unwrap();
+    let client = fake.builder().deadline(DEADLINE).connect_over(fake.wire(), 1).await.unwrap();
     for i in 0..8 * shards {
         works(&client, &i.to_string()).await.unwrap();
     }
@@ -98,7 +97,7 @@ async fn a_return_is_no_storm() {
     let fake = Fake::new(4);
     let mut clients = Vec::new();
     for seed in 0..20 {
-        let client = fake.builder().deadline(DEADLINE).connect_over(Arc::new(fake.clone()), seed).await.unwrap();
+        let client = fake.builder().deadline(DEADLINE).connect_over(fake.wire(), seed).await.unwrap();
         for i in 0..40 {
             works(&client, &i.to_string()).await.unwrap();
         }
@@ -145,11 +144,11 @@ async fn a_shard_that_answers_too_late_is_not_asked_until_it_answers_in_time() {
     fake.script(std::iter::repeat_n(late, 100_000));
     traffic(&client, Duration::from_millis(400)).await;
     // Probes are in no session, so they are answered in time at once: the breaker opens and closes again.
-    fake.slow_probes(Some(Duration::from_millis(200)));
+    fake.set_slow(Duration::from_millis(200));
     traffic(&client, Duration::from_secs(1)).await;
     let slow = traffic(&client, Duration::from_secs(5)).await;
     assert!(slow.iter().all(|(took, answered)| took.is_zero() && !answered), "late answers are no answers");
-    fake.slow_probes(None);
+    fake.set_slow(Duration::ZERO);
     fake.script([]);
     let mut well = traffic(&client, Duration::from_secs(2)).await;
     assert!(well.split_off(well.len() - 100).iter().all(|(_, answered)| *answered));
@@ -191,7 +190,7 @@ async fn an_overloaded_shard_is_spared() {
     fake.script(std::iter::repeat_n(Fate::Refused(ErrorCode::Overloaded), 10_000));
     traffic(&client, Duration::from_secs(1)).await;
     let before = fake.frames().len();
-    fake.slow_probes(Some(Duration::from_secs(9)));
+    fake.set_slow(Duration::from_secs(9));
     traffic(&client, Duration::from_secs(5)).await;
     let sent = fake.frames().len() - before;
     assert!(sent < 200, "{sent} frames in five seconds");

@@ -5,7 +5,6 @@
 mod fake;
 
 use std::future::IntoFuture as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Fake, Fate, works};
@@ -16,7 +15,7 @@ use tokio::time::Instant;
 async fn start(calls: usize, queue: usize) -> (Fake, Client) {
     let fake = Fake::new(1);
     let builder = fake.builder().max_in_flight(calls).queue(queue);
-    let client = builder.connect_over(Arc::new(fake.clone()), 1).await.unwrap();
+    let client = builder.connect_over(fake.wire(), 1).await.unwrap();
     works(&client, "warm").await.unwrap();
     (fake, client)
 }
@@ -82,6 +81,6 @@ async fn who_waits_for_a_place_waits_no_longer_than_it_said() {
 #[tokio::test(start_paused = true)]
 async fn a_ceiling_of_nothing_is_refused() {
     let fake = Fake::new(1);
-    let connect = fake.builder().max_in_flight(0).connect_over(Arc::new(fake.clone()), 1);
+    let connect = fake.builder().max_in_flight(0).connect_over(fake.wire(), 1);
     assert_eq!(connect.await.unwrap_err().kind(), ErrorKind::Invalid);
 }

@@ -5,7 +5,6 @@
 mod fake;
 
 use std::future::IntoFuture as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Fake, Fate, works};
@@ -60,7 +59,7 @@ async fn connect(
     with: impl FnOnce(quorate_client::ClientBuilder) -> quorate_client::ClientBuilder,
 ) -> Client {
     let builder = with(fake.builder().deadline(Duration::from_millis(50)));
-    builder.connect_over(Arc::new(fake.clone()), 1).await.unwrap()
+    builder.connect_over(fake.wire(), 1).await.unwrap()
 }
 
 /// Takes every node down, or all of them up again.
@@ -226,7 +225,7 @@ async fn code_has_the_last_word() {
         assert_eq!(result.unwrap().decided_by, DecidedBy::Local);
     }
     let builder = fake.builder().on_unavailable("p", OnUnavailable::Local { share_ppm: Some(0) });
-    assert_eq!(builder.connect_over(Arc::new(fake.clone()), 1).await.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(builder.connect_over(fake.wire(), 1).await.unwrap_err().kind(), ErrorKind::Invalid);
 }
 
 #[tokio::test(start_paused = true)]

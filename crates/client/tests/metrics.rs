@@ -6,7 +6,6 @@
 mod fake;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Fake, Fate, works};
@@ -70,7 +69,7 @@ frames_sent_again_total: 2";
 async fn story() {
     let fake = Fake::new(1);
     let builder = fake.builder().deadline(Duration::from_millis(50)).max_in_flight(1);
-    let client = builder.connect_over(Arc::new(fake.clone()), 1).await.unwrap();
+    let client = builder.connect_over(fake.wire(), 1).await.unwrap();
     works(&client, "warm").await.unwrap();
     // It goes to another node, and from there back to the one that leads.
     fake.script([Fate::BrokenBefore]);

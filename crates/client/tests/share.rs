@@ -8,7 +8,6 @@
 mod fake;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use fake::{Fake, works};
@@ -150,7 +149,7 @@ async fn history(seed: u64, tally: &mut Tally) {
     let algorithms = policies[policies.len() - 5..].iter().map(|one| (one.name.clone(), one.algorithm)).collect();
     fake.install(policies);
     let builder = fake.builder().deadline(Duration::from_millis(50));
-    let client: Client = builder.connect_over(Arc::new(fake.clone()), seed).await.unwrap();
+    let client: Client = builder.connect_over(fake.wire(), seed).await.unwrap();
     works(&client, "warm").await.unwrap();
     // The shard has lost its leader for good; the node that is left still tells of the topology.
     fake.set_down(1, true);

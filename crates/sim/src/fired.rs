@@ -28,11 +28,15 @@ pub enum Fault {
     AnswerLost,
     CheckRetried,
     PolicyChanged,
+    ClientDied,
+    CallerGone,
+    DeniedElsewhere,
+    DenialRemembered,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Fault; 20] = [
+    pub const ALL: [Fault; 24] = [
         Fault::MessageLost,
         Fault::MessageDelayed,
         Fault::MessageTwice,
@@ -53,6 +57,10 @@ impl Fault {
         Fault::AnswerLost,
         Fault::CheckRetried,
         Fault::PolicyChanged,
+        Fault::ClientDied,
+        Fault::CallerGone,
+        Fault::DeniedElsewhere,
+        Fault::DenialRemembered,
     ];
 }
 

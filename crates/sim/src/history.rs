@@ -26,10 +26,12 @@ pub enum Call {
     Peek(Asked),
     /// A check whose charge may be corrected.
     Reserve(Asked),
-    /// A reservation's end, with what was used.
-    Settle(u64),
-    /// A charge given back.
-    Refund,
+    /// A reservation's end: what was reserved, and what was used of it.
+    Settle(Asked, u64),
+    /// A charge given back: what was asked for it.
+    Refund(Vec<Asked>),
+    /// A turn that is waited for.
+    Acquire(Asked),
     /// A key made as good as new.
     Reset(Asked),
 }
@@ -53,6 +55,8 @@ pub struct Told {
     pub reset_after: i64,
     /// How long to hold back, in microseconds.
     pub delay: Option<i64>,
+    /// Where it stands in the log of its shard.
+    pub receipt: Receipt,
 }
 
 /// A decision as it was answered.
@@ -64,6 +68,8 @@ pub struct Verdict {
     pub retry_after: Option<i64>,
     /// Where it stands in the log.
     pub receipt: Receipt,
+    /// It was answered by the client, which remembers an earlier denial.
+    pub remembered: bool,
     /// Each limit's own.
     pub limits: Vec<Told>,
 }
@@ -165,13 +171,49 @@ impl Verdict {
             retry_after: limit.retry_after.map(us),
             reset_after: us(limit.reset_after),
             delay: limit.delay.map(us),
+            receipt: limit.receipt,
         });
         Verdict {
             allowed: decision.allowed,
             retry_after: decision.retry_after.map(us),
             receipt: decision.receipt,
+            remembered: decision.remembered,
             limits: limits.collect(),
         }
+    }
+}
+
+impl Verdict {
+    /// What each shard that was asked has decided, in the order named: one alone in most cases.
+    pub fn parts(&self) -> Vec<(Receipt, Vec<&Told>)> {
+        let mut parts: Vec<(Receipt, Vec<&Told>)> = Vec::new();
+        for limit in &self.limits {
+            match parts.iter_mut().find(|(receipt, _)| *receipt == limit.receipt) {
+                Some((_, limits)) => limits.push(limit),
+                None => parts.push((limit.receipt, vec![limit])),
+            }
+        }
+        if parts.is_empty() {
+            parts.push((self.receipt, Vec::new()));
+        }
+        parts
+    }
+}
+
+impl Call {
+    /// What it names.
+    pub fn asked(&self) -> &[Asked] {
+        match self {
+            Call::Check(asked) | Call::Refund(asked) => asked,
+            Call::Peek(one) | Call::Reserve(one) | Call::Settle(one, _) | Call::Reset(one) | Call::Acquire(one) => {
+                std::slice::from_ref(one)
+            }
+        }
+    }
+
+    /// Whether it may give something back.
+    pub fn gives_back(&self) -> bool {
+        matches!(self, Call::Refund(_) | Call::Settle(..) | Call::Reset(_))
     }
 }
 

@@ -1,15 +1,17 @@
 //! Clients that ask, each for itself, until they are told to stop.
 
+use std::future::IntoFuture as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_client::{Charge, Client, Question, limit};
+use quorate_client::{Charge, Client, Decision, Error, Question, limit};
 use quorate_core::{Algorithm, Mode, Policy, Rate, Span};
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
+use crate::fired::{Fault, Fired};
 use crate::history::{Asked, Call, History, Outcome, Verdict};
 use crate::net::Machine;
 use crate::peers::address;
@@ -23,6 +25,9 @@ const POLICIES: [&str; 6] = ["window", "log", "counter", "bucket", "leaky", "sha
 const KEYS: usize = 16;
 /// Calls that one client has under way at most.
 const UNDER_WAY: usize = 24;
+
+/// A charge, and what was asked for it.
+type Kept = (Charge, Vec<Asked>);
 
 /// The policies of a world.
 pub fn policies() -> Vec<Policy> {
@@ -56,6 +61,8 @@ pub struct Load {
     pub nodes: usize,
     /// Its way to them.
     pub wire: SimWire,
+    /// Where it is counted what went wrong.
+    pub fired: Fired,
     /// Where everything is written down.
     pub history: History,
     /// Stops it.
@@ -80,23 +87,25 @@ impl Load {
         builder.connect_over(Arc::new(self.wire.clone()), seed).await.ok()
     }
 
-    /// Asks until it is stopped, a while with each client that it makes.
-    pub async fn run(self, seed: u64, lives: Vec<Duration>, gone: impl Fn() + Send) {
+    /// Asks until it is stopped, a while with each client that it makes. One goes in peace, so that what it leaves is still looked
+    /// after, the next dies on the spot.
+    pub async fn run(mut self, seed: u64, lives: Vec<Duration>) {
         let mut random = SmallRng::seed_from_u64(seed);
         for life in lives {
+            self.wire = self.wire.anew();
             let Some(client) = self.connect(random.random()).await else { return };
-            let until = Instant::now() + life;
-            self.ask_until(&client, until, &mut random).await;
+            let (until, dies) = (Instant::now() + life, random.random_range(0..2) == 0);
+            self.ask_until(&client, until, dies, &mut random).await;
             if self.stop.load(Ordering::Relaxed) {
                 return;
             }
-            gone();
+            self.fired.count(if dies { Fault::ClientDied } else { Fault::ClientGone });
         }
     }
 
-    async fn ask_until(&self, client: &Client, until: Instant, random: &mut SmallRng) {
+    async fn ask_until(&self, client: &Client, until: Instant, dies: bool, random: &mut SmallRng) {
         let room = Arc::new(tokio::sync::Semaphore::new(UNDER_WAY));
-        let charges: Arc<Mutex<Vec<Charge>>> = Arc::default();
+        let charges: Arc<Mutex<Vec<Kept>>> = Arc::default();
         let mut calls = tokio::task::JoinSet::new();
         while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
             tokio::time::sleep(Duration::from_millis(random.random_range(10..180))).await;
@@ -112,6 +121,7 @@ impl Load {
         if self.stop.load(Ordering::Relaxed) {
             while calls.join_next().await.is_some() {}
         } else {
+            self.wire.dead.store(dies, Ordering::Relaxed);
             calls.shutdown().await;
             self.history.abandon(self.number);
         }
@@ -127,11 +137,31 @@ impl Load {
         format!("{route}/{}-{:x}", self.number, random.random::<u64>())
     }
 
-    async fn one(&self, client: &Client, charges: &Mutex<Vec<Charge>>, random: &mut SmallRng) {
+    /// Limits whose keys differ, so that most fall to several shards.
+    fn apart(random: &mut SmallRng) -> Vec<Asked> {
+        let mut limits: Vec<Asked> = Vec::new();
+        for _ in 0..random.random_range(2..4) {
+            let one = Self::limit(random);
+            if limits.iter().all(|other| (other.policy, &other.key) != (one.policy, &one.key)) {
+                limits.push(one);
+            }
+        }
+        limits
+    }
+
+    async fn one(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng) {
         let deadline = Duration::from_millis(random.random_range(300..4_000));
         let first = Self::limit(random);
         match random.random_range(0..100) {
-            0..=54 => {
+            0..=14 => {
+                let limits = Self::apart(random);
+                let tag = self.tag(random, &limits[0].key);
+                // Every fourth caller goes away, at any step of it.
+                let patience = (random.random_range(0..4) == 0).then(|| random.random_range(0..400));
+                let patience = patience.map_or(Duration::MAX, Duration::from_millis);
+                self.check(client, charges, limits, Some(tag), (deadline, patience)).await;
+            }
+            15..=46 => {
                 let tag = self.tag(random, &first.key);
                 let mut limits = vec![first];
                 if random.random_range(0..4) == 0 {
@@ -140,9 +170,11 @@ impl Load {
                         limits.push(other);
                     }
                 }
-                self.check(client, charges, limits, Some(tag), deadline).await;
+                self.check(client, charges, limits, Some(tag), (deadline, Duration::MAX)).await;
             }
-            55..=69 => self.check(client, charges, vec![first], None, deadline).await,
+            47..=54 => self.insist(client, charges, random, deadline).await,
+            55..=65 => self.check(client, charges, vec![first], None, (deadline, Duration::MAX)).await,
+            66..=69 => self.acquire(client, charges, random, deadline).await,
             70..=79 => self.many(client, random, deadline).await,
             80..=84 => {
                 let op = self.history.begin(self.number, Call::Peek(first.clone()), None, self.now());
@@ -155,8 +187,8 @@ impl Load {
                     let count = charges.len();
                     (count > 0).then(|| charges.swap_remove(random.random_range(0..count)))
                 };
-                let Some(charge) = charge else { return };
-                let op = self.history.begin(self.number, Call::Refund, None, self.now());
+                let Some((charge, asked)) = charge else { return };
+                let op = self.history.begin(self.number, Call::Refund(asked), None, self.now());
                 let outcome = match client.refund(charge).deadline(deadline).await {
                     Ok(changed) => Outcome::Undone(changed),
                     Err(error) => Outcome::from(&error),
@@ -175,7 +207,7 @@ impl Load {
         }
     }
 
-    fn end(&self, op: usize, answer: Result<quorate_client::Decision, quorate_client::Error>) {
+    fn end(&self, op: usize, answer: Result<Decision, Error>) {
         let outcome = match answer {
             Ok(decision) => {
                 self.decided.fetch_add(1, Ordering::Relaxed);
@@ -189,23 +221,70 @@ impl Load {
     async fn check(
         &self,
         client: &Client,
-        charges: &Mutex<Vec<Charge>>,
+        charges: &Mutex<Vec<Kept>>,
         limits: Vec<Asked>,
         tag: Option<String>,
-        deadline: Duration,
+        (deadline, patience): (Duration, Duration),
     ) {
         let mut asked = limits;
         asked.extend(tag.iter().map(|key| Asked { policy: TAGS, key: key.clone(), cost: 1 }));
         let op = self.history.begin(self.number, Call::Check(asked.clone()), tag, self.now());
         let named = asked.iter().map(|one| limit(one.policy, one.key.as_str()).cost(one.cost));
-        let mut answer = client.check_all(named).deadline(deadline).await;
-        if let Ok(decision) = &mut answer
-            && decision.receipt.index.0 % 3 == 0
+        let check = client.check_all(named).deadline(deadline).into_future();
+        match tokio::time::timeout(patience, check).await {
+            Ok(mut answer) => {
+                self.keep(charges, &mut answer, asked);
+                self.end(op, answer);
+            }
+            Err(_) => self.leave(op),
+        }
+    }
+
+    /// Keeps a charge now and then, to give it back later.
+    fn keep(&self, charges: &Mutex<Vec<Kept>>, answer: &mut Result<Decision, Error>, asked: Vec<Asked>) {
+        let Ok(decision) = answer else { return };
+        let elsewhere = decision.limits.iter().any(|limit| limit.receipt != decision.receipt);
+        if elsewhere && !decision.allowed && !decision.remembered {
+            self.fired.count(Fault::DeniedElsewhere);
+        }
+        if decision.receipt.index.0 % 3 == 0
             && let Some(charge) = decision.take_charge()
         {
-            charges.lock().unwrap_or_else(PoisonError::into_inner).push(charge);
+            charges.lock().unwrap_or_else(PoisonError::into_inner).push((charge, asked));
         }
-        self.end(op, answer);
+    }
+
+    /// The caller goes away before the answer.
+    fn leave(&self, op: usize) {
+        self.fired.count(Fault::CallerGone);
+        self.history.end(op, Outcome::Abandoned, self.now());
+    }
+
+    /// Asks one limit again and again, whatever it says.
+    async fn insist(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng, deadline: Duration) {
+        let one = Asked { cost: 3, ..Self::limit(random) };
+        for _ in 0..random.random_range(4..12) {
+            self.check(client, charges, vec![one.clone()], None, (deadline, Duration::MAX)).await;
+            tokio::time::sleep(Duration::from_millis(random.random_range(0..200))).await;
+        }
+    }
+
+    /// Waits for a turn, or goes away before it comes.
+    async fn acquire(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng, deadline: Duration) {
+        let policy = ["leaky", "leaky", "bucket"][random.random_range(0..3)];
+        let one = Asked { policy, ..Self::limit(random) };
+        let op = self.history.begin(self.number, Call::Acquire(one.clone()), None, self.now());
+        let patience = Duration::from_millis(random.random_range(0..2_500));
+        let turn = client.acquire(one.policy, &one.key).cost(one.cost).deadline(deadline).into_future();
+        match tokio::time::timeout(patience, turn).await {
+            // What it was told is about the deadline, and not about the key.
+            Ok(Ok(denied)) if !denied.allowed => self.history.end(op, Outcome::Done, self.now()),
+            Ok(mut answer) => {
+                self.keep(charges, &mut answer, vec![one]);
+                self.end(op, answer);
+            }
+            Err(_) => self.leave(op),
+        }
     }
 
     async fn many(&self, client: &Client, random: &mut SmallRng, deadline: Duration) {
@@ -249,7 +328,7 @@ impl Load {
             return;
         }
         let actual = random.random_range(0..=first.cost + 2);
-        let op = self.history.begin(self.number, Call::Settle(actual), None, self.now());
+        let op = self.history.begin(self.number, Call::Settle(first, actual), None, self.now());
         let outcome = match reserved.settle(actual).await {
             Ok(changed) => Outcome::Undone(changed),
             Err(error) => Outcome::from(&error),

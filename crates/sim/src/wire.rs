@@ -1,6 +1,7 @@
 //! How clients reach nodes here: the twin of the gRPC streams, on the simulated network.
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -29,6 +30,8 @@ pub struct SimWire {
     pub net: Net,
     /// Who is where.
     pub nodes: Nodes,
+    /// Whether the client at this end has died: what it still does reaches nobody.
+    pub dead: Arc<AtomicBool>,
 }
 
 /// What listens at one end of a stream; nobody once it broke.
@@ -90,7 +93,19 @@ struct Connection<T> {
 }
 
 impl SimWire {
+    /// The same way, for another client.
+    pub fn anew(&self) -> SimWire {
+        SimWire { dead: Arc::default(), ..self.clone() }
+    }
+
+    fn is_dead(&self) -> bool {
+        self.dead.load(Ordering::Relaxed)
+    }
+
     fn connect<T: Send + 'static>(&self, address: &str) -> Result<Connection<T>, WireError> {
+        if self.is_dead() {
+            return Err(WireError::new("who asks is dead"));
+        }
         let to = machine_of(address).ok_or_else(|| WireError::new("nobody knows where"))?;
         let (there, back) = self.net.connect(self.here, to).ok_or_else(|| WireError::new("nobody listens there"))?;
         let (ear, incoming) = Ear::new();
@@ -186,7 +201,7 @@ impl Wire for SimWire {
             let (net, there) = (wire.net.clone(), connection.there);
             tokio::spawn(async move {
                 while let Some(frame) = frames.recv().await {
-                    if !net.is_open(there) {
+                    if wire.is_dead() || !net.is_open(there) {
                         return;
                     }
                     let ear = node_ear.clone();

@@ -348,7 +348,13 @@ impl World {
         Load {
             number,
             nodes: NODES,
-            wire: SimWire { here: CLIENTS, net: self.shared.net.clone(), nodes: self.shared.nodes.clone() },
+            wire: SimWire {
+                here: CLIENTS,
+                net: self.shared.net.clone(),
+                nodes: self.shared.nodes.clone(),
+                dead: Arc::default(),
+            },
+            fired: self.shared.fired.clone(),
             history: self.history.clone(),
             stop: Arc::clone(&self.stop),
             began: (0, self.clients_began),
@@ -360,9 +366,8 @@ impl World {
         for number in 0..CLIENT_COUNT {
             let (load, seed) = (self.client(number), self.random.random());
             let lives = self.plan.lives(&mut self.random);
-            let fired = self.shared.fired.clone();
             let _inside = self.clients.enter();
-            tokio::spawn(async move { load.run(seed, lives, || fired.count(Fault::ClientGone)).await });
+            tokio::spawn(async move { load.run(seed, lives).await });
         }
         if self.plan.large {
             self.fill();

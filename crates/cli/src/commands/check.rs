@@ -13,8 +13,9 @@ use crate::output::show;
 /// What `check` and `peek` take.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Several limits are charged together or not at all. Their keys have to fall on one shard: give them the same \
-                        part in braces, as in {acme} and {acme}/alice.\n\nExits 0 when allowed, 8 when denied."
+    after_help = "Several limits are charged together or not at all. Keys with the same part in braces, as in {acme} and \
+                        {acme}/alice, fall on one shard and are one atomic step; others are charged at the same time, and given \
+                        back if one denies.\n\nExits 0 when allowed, 8 when denied."
 )]
 pub struct CheckArgs {
     /// The policy

@@ -34,6 +34,9 @@ pub struct CheckView {
     /// Where the decision stands in its shard's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receipt: Option<ReceiptView>,
+    /// Where each shard's part of it stands, if there were several.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<ReceiptView>,
 }
 
 /// One limit's verdict.
@@ -107,17 +110,16 @@ impl View for CheckView {
         let header = ["POLICY", "KEY", "VERDICT", "COST", "LIMIT", "REMAINING", "RETRY AFTER", "RESET AFTER", "DELAY"];
         let right = ["COST", "LIMIT", "REMAINING", "RETRY AFTER", "RESET AFTER", "DELAY"];
         let limits = if self.limits.is_empty() { String::new() } else { columns(header, &right, rows) };
-        let receipt = self.receipt.map_or(String::new(), |receipt| {
-            format!(
-                "decided by shard {}, term {}, index {}, place {}, at {}\n",
-                receipt.shard,
-                receipt.term,
-                receipt.index,
-                receipt.place,
-                time(receipt.stamp_us)
-            )
-        });
-        format!("{}{limits}{receipt}", self.headline())
+        let only = if self.receipts.is_empty() { self.receipt.as_slice() } else { &[] };
+        let receipts: String = only.iter().chain(&self.receipts).map(ReceiptView::line).collect();
+        format!("{}{limits}{receipts}", self.headline())
+    }
+}
+
+impl ReceiptView {
+    fn line(&self) -> String {
+        let ReceiptView { shard, term, index, place, stamp_us } = self;
+        format!("decided by shard {shard}, term {term}, index {index}, place {place}, at {}\n", time(*stamp_us))
     }
 }
 
@@ -202,6 +204,22 @@ per-user  alice  allowed     3  1,000        997            -         1.8s      
 login     alice  denied      3  1,000          0        600ms         1.8s      -
 "
         );
+    }
+
+    #[test]
+    fn a_check_of_several_shards_names_all_of_them() {
+        let at = |shard| ReceiptView { shard, term: 2, index: 57, place: 0, stamp_us: 1_796_000_000_250_000 };
+        let view =
+            CheckView { allowed: true, receipt: Some(at(4)), receipts: vec![at(4), at(7)], ..CheckView::default() };
+        assert_eq!(
+            view.table(),
+            "\
+allowed
+decided by shard 4, term 2, index 57, place 0, at 2026-11-30 00:53:20.250000 UTC
+decided by shard 7, term 2, index 57, place 0, at 2026-11-30 00:53:20.250000 UTC
+"
+        );
+        assert!(serde_json::to_string(&view).unwrap().contains(r#""receipts":[{"shard":4,"#));
     }
 
     #[test]

@@ -35,7 +35,9 @@ impl Checks {
         if !self.ingress.is_open() {
             return Err(Status::failed_precondition(super::NO_CLUSTER));
         }
-        let connect = || Client::builder().endpoints([&self.address]).connect_timeout(caps::UNARY_PATIENCE).connect();
+        // Whoever asks here may reset or change a policy elsewhere, and is to see it at once: nothing is answered from memory.
+        let builder = || Client::builder().endpoints([&self.address]).remember_denials(Duration::ZERO);
+        let connect = || builder().connect_timeout(caps::UNARY_PATIENCE).connect();
         self.client.get_or_try_init(connect).await.map_err(|error| Status::unavailable(error.to_string()))
     }
 }

@@ -5,6 +5,7 @@
 //! ([`one_leader`], [`log_matching`]), the others once it is over.
 
 pub mod digests;
+pub mod given_back;
 pub mod liveness;
 pub mod log_matching;
 pub mod never_forgotten;
@@ -12,6 +13,7 @@ pub mod never_over;
 pub mod never_twice;
 pub mod one_leader;
 pub mod receipts;
+pub mod remembered;
 pub mod replay;
 pub mod time_forward;
 
@@ -80,6 +82,8 @@ pub fn all(trace: &Trace, fired: &Fired, ops: &[Op], seen: &Seen, secrets: Optio
     told("never forgotten", never_forgotten::check(ops, &logs, &replays));
     told("never twice", never_twice::check(ops, &replays, &secrets));
     told("never over", never_over::check(ops, &replays));
+    told("given back", given_back::check(ops, &replays, &secrets));
+    told("remembered", remembered::check(ops).map(|count| fired.add(Fault::DenialRemembered, count)));
     told("digests", digests::check(seen, &logs, &secrets));
     told("time forward", time_forward::check(ops, &logs, fired.times(Fault::ClockStepped) == 0));
     told("receipts", receipts::check(ops));

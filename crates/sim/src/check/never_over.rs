@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, HashMap};
 
 use quorate_core::{
-    Algorithm, Charge, Check, Command, Cost, Fingerprint, Mode, Policy, PolicyId, PolicySet, Position, ShardId, Span,
+    Algorithm, Charge, Check, Command, Cost, Fingerprint, Mode, Policy, PolicyId, PolicySet, Position, Receipt,
+    ShardId, Span,
 };
 use quorate_law::{self as law, Limiter, Rule, Time};
 
@@ -17,30 +18,53 @@ use crate::history::{Op, Outcome, Told, Verdict};
 
 /// Executes all logs, and holds the answers against them.
 pub fn check(ops: &[Op], replays: &BTreeMap<ShardId, Replay>) -> Found {
-    let mut answers: HashMap<(ShardId, Position), (usize, &Op)> = HashMap::new();
+    let mut answers: HashMap<(ShardId, Position), (usize, &Op, Part<'_>)> = HashMap::new();
     for (number, op) in ops.iter().enumerate() {
-        if let Outcome::Decided(verdict) = &op.outcome {
-            let place = (verdict.receipt.shard, verdict.receipt.position());
-            if let Some((other, _)) = answers.insert(place, (number, op)) {
+        // A remembered denial is not decided again: see `remembered`.
+        let Outcome::Decided(verdict) = &op.outcome else { continue };
+        if verdict.remembered {
+            continue;
+        }
+        for part in Part::all(verdict) {
+            let place = (part.receipt.shard, part.receipt.position());
+            if let Some((other, ..)) = answers.insert(place, (number, op, part)) {
                 return Err(format!("calls {other} and {number} bear one receipt: {place:?}"));
             }
         }
+        waits(verdict).map_err(|what| format!("call {number}, {:?}: {what}: {verdict:?}", op.call))?;
     }
     for (shard, replay) in replays {
         let mut model = Model::default();
         for (position, (now, command)) in &replay.executed {
             let answer = answers.get(&(*shard, *position));
-            let verdict = answer.and_then(|(_, op)| match &op.outcome {
-                Outcome::Decided(verdict) => Some(verdict),
-                _ => None,
-            });
-            model.execute(*position, Time::from(*now), command, verdict).map_err(|what| {
-                let call = answer.map(|(number, op)| format!("call {number}, {:?}", op.call)).unwrap_or_default();
-                format!("{shard} {position:?}: {what}; {call}: {:?}", verdict)
+            let part = answer.map(|(_, _, part)| part);
+            model.execute(*position, Time::from(*now), command, part).map_err(|what| {
+                let call = answer.map(|(number, op, _)| format!("call {number}, {:?}", op.call)).unwrap_or_default();
+                format!("{shard} {position:?}: {what}; {call}: {part:?}")
             })?;
         }
     }
     Ok(())
+}
+
+/// What one shard was asked of a check, as it was answered.
+#[derive(Debug)]
+struct Part<'a> {
+    receipt: Receipt,
+    allowed: bool,
+    limits: Vec<&'a Told>,
+    /// Another shard denied the check, so that what this one granted was given back, or is being.
+    taken_back: bool,
+}
+
+impl Part<'_> {
+    fn all(verdict: &Verdict) -> impl Iterator<Item = Part<'_>> {
+        verdict.parts().into_iter().map(|(receipt, limits)| {
+            let allowed = limits.iter().all(|limit| limit.allowed || limit.shadow);
+            let taken_back = allowed && !verdict.allowed;
+            Part { receipt, allowed, limits, taken_back }
+        })
+    }
 }
 
 /// A key under a policy.
@@ -104,10 +128,10 @@ struct Ruling<'p> {
 }
 
 impl Model {
-    fn execute(&mut self, at: Position, now: Time, command: &Command, verdict: Option<&Verdict>) -> Found {
+    fn execute(&mut self, at: Position, now: Time, command: &Command, part: Option<&Part<'_>>) -> Found {
         match command {
-            Command::Check(check) => self.check(at, now, check, None, verdict),
-            Command::Reserve { check, ttl } => self.check(at, now, check, Some(*ttl), verdict),
+            Command::Check(check) => self.check(at, now, check, None, part),
+            Command::Reserve { check, ttl } => self.check(at, now, check, Some(*ttl), part),
             Command::Refund { receipt, charges, .. } => {
                 for charge in charges {
                     let Some((open, gone)) = self.take(*receipt, charge) else { continue };
@@ -186,11 +210,11 @@ impl Model {
         self.keys.retain(|(id, _), _| set.get(*id).is_some());
     }
 
-    fn check(&mut self, at: Position, now: Time, check: &Check, ttl: Option<Span>, verdict: Option<&Verdict>) -> Found {
+    fn check(&mut self, at: Position, now: Time, check: &Check, ttl: Option<Span>, part: Option<&Part<'_>>) -> Found {
         let late = check.max_delay.map(|span| Time::from(span.0));
         let known = check.limits.iter().all(|limit| self.policy(limit.policy).is_some());
         if !known {
-            return if verdict.is_some() { Err("a policy that is not in force decided".to_owned()) } else { Ok(()) };
+            return if part.is_some() { Err("a policy that is not in force decided".to_owned()) } else { Ok(()) };
         }
         let set = self.set.clone();
         let mut rulings = Vec::new();
@@ -204,12 +228,12 @@ impl Model {
         }
         let allowed = rulings.iter().all(|ruling| ruling.granted || ruling.policy.mode != Mode::Enforce);
         let told = |problem: &str, law: &dyn std::fmt::Debug| Err(format!("{problem}: the law says {law:?}"));
-        if let Some(verdict) = verdict
-            && verdict.allowed != allowed
+        if let Some(part) = part
+            && part.allowed != allowed
         {
             return told("the check as a whole", &allowed);
         }
-        let mut answers = verdict.map(|verdict| verdict.limits.iter());
+        let mut answers = part.map(|part| part.limits.iter());
         for ruling in &rulings {
             if ruling.policy.mode == Mode::Disabled {
                 continue;
@@ -225,44 +249,48 @@ impl Model {
                     self.open.insert((at, place.0, place.1), Open { law, era });
                 }
             }
-            let Some(answers) = &mut answers else { continue };
+            let (Some(answers), Some(part)) = (&mut answers, part) else { continue };
             let (Some(answer), Some(key)) = (answers.next(), self.keys.get(&place)) else {
                 return told("a limit has no answer", &ruling.policy.name);
             };
-            stands(ruling, &key.law, answer, allowed, charges, now, late)?;
+            let situation = Situation { allowed, charged: charges, taken_back: part.taken_back, now, late };
+            stands(ruling, &key.law, answer, &situation)?;
         }
-        match verdict.filter(|verdict| !verdict.allowed) {
-            Some(verdict) => waits(&rulings, verdict),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
-/// What a limit says of itself, against the law.
-fn stands(
-    ruling: &Ruling<'_>,
-    law: &Limiter,
-    answer: &Told,
+/// What is so as a limit answers.
+struct Situation {
     allowed: bool,
     charged: bool,
+    taken_back: bool,
     now: Time,
     late: Option<Time>,
-) -> Found {
+}
+
+/// What a limit says of itself, against the law.
+fn stands(ruling: &Ruling<'_>, law: &Limiter, answer: &Told, situation: &Situation) -> Found {
+    let Situation { allowed, charged, taken_back, now, late } = *situation;
     let differs = |what: &str, law: &dyn std::fmt::Debug| {
         Err(format!("{what} of {}: the law says {law:?}, and it was {answer:?}", ruling.policy.name))
     };
     if answer.allowed != ruling.granted {
         return differs("the verdict", &ruling.granted);
     }
-    if answer.charged != charged {
+    // What is taken back is told as not charged once that is done.
+    if answer.charged != charged && !(taken_back && !answer.charged) {
         return differs("the charge", &charged);
     }
     if law.limit() != answer.limit.into() {
         return differs("limit", &law.limit());
     }
-    if law.remaining() != answer.remaining.into() {
-        return differs("remaining", &law.remaining());
+    let back = if taken_back && charged { ruling.cost.get() } else { 0 };
+    let remaining = (law.remaining() + Time::from(back)).min(law.limit());
+    if remaining != answer.remaining.into() {
+        return differs("remaining", &remaining);
     }
+    let allowed = allowed && !taken_back;
     let delay = ruling.delay.filter(|_| ruling.granted && allowed);
     if answer.delay != delay {
         return differs("delay", &delay);
@@ -287,14 +315,16 @@ fn stands(
     }
 }
 
-/// A denial's wait is the longest of the enforced limits that denied.
-fn waits(rulings: &[Ruling<'_>], verdict: &Verdict) -> Found {
-    let mut longest = Some(0);
-    let answered = rulings.iter().filter(|ruling| ruling.policy.mode != Mode::Disabled).zip(&verdict.limits);
-    for (ruling, answer) in answered {
-        if !ruling.granted && ruling.policy.mode == Mode::Enforce {
-            longest = longest.and_then(|longest: i64| Some(longest.max(answer.retry_after?)));
-        }
+/// A denial's wait is the longest of the enforced limits that denied, on whatever shard.
+fn waits(verdict: &Verdict) -> Found {
+    let denied = verdict.limits.iter().filter(|limit| !limit.allowed && !limit.shadow);
+    let longest = denied.map(|limit| limit.retry_after).try_fold(0, |longest: i64, wait| Some(longest.max(wait?)));
+    let enforced = verdict.limits.iter().any(|limit| !limit.allowed && !limit.shadow);
+    if verdict.allowed == enforced {
+        return Err("the check as a whole is not what its limits say".to_owned());
     }
-    if verdict.retry_after == longest { Ok(()) } else { Err(format!("the wait as a whole is not {longest:?}")) }
+    if verdict.allowed || verdict.retry_after == longest {
+        return Ok(());
+    }
+    Err(format!("the wait as a whole is not {longest:?}"))
 }

@@ -16,11 +16,15 @@ pub fn check(ops: &[Op]) -> Found {
     let mut events: BTreeMap<ShardId, Vec<(i64, u8, Event)>> = BTreeMap::new();
     for (number, op) in ops.iter().enumerate() {
         let (Outcome::Decided(verdict), Some(answered)) = (&op.outcome, op.answered) else { continue };
-        let position = verdict.receipt.position();
-        let events = events.entry(verdict.receipt.shard).or_default();
-        // At one moment, what is asked comes first: the order of two things at one moment is not known.
-        events.push((op.asked, 0, Event::Asked(position, number)));
-        events.push((answered, 1, Event::Answered(position, number)));
+        if verdict.remembered {
+            continue; // It was decided before it was asked: see `remembered`.
+        }
+        for (receipt, _) in verdict.parts() {
+            let (position, events) = (receipt.position(), events.entry(receipt.shard).or_default());
+            // At one moment, what is asked comes first: the order of two things at one moment is not known.
+            events.push((op.asked, 0, Event::Asked(position, number)));
+            events.push((answered, 1, Event::Answered(position, number)));
+        }
     }
     for (shard, mut events) in events {
         events.sort_by_key(|(at, kind, _)| (*at, *kind));

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use quorate_core::{Command, Index, Position, ShardId, caps};
+use quorate_core::{Command, Fingerprint, Index, PolicyId, Position, ShardId, caps};
 
 use super::{Entry, Logs};
 
@@ -14,6 +14,22 @@ pub struct Replay {
     pub executed: BTreeMap<Position, (i64, Command)>,
     /// Places of frames that appeared again after they had been executed.
     pub retried: u64,
+}
+
+impl Replay {
+    /// How often each charge, by its place and its key, was refunded or settled.
+    pub fn corrections(&self) -> HashMap<(Position, PolicyId, Fingerprint), u64> {
+        let mut times = HashMap::new();
+        for (_, command) in self.executed.values() {
+            let (Command::Refund { receipt, charges, .. } | Command::Settle { receipt, charges, .. }) = command else {
+                continue;
+            };
+            for charge in charges {
+                *times.entry((*receipt, charge.policy, charge.key)).or_default() += 1;
+            }
+        }
+        times
+    }
 }
 
 /// What is known of a session.
