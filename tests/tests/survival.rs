@@ -74,7 +74,14 @@ async fn a_killed_leader_takes_nothing_with_it() {
         let (client, keys) = (connect(&cluster).await, keys.clone());
         callers.spawn(async move { ask(&client, "yearly", &keys, 120, 32).await });
     }
-    let granted = || async { client.peek("yearly", &keys[0]).await.ok().filter(|seen| seen.remaining < LIMIT - 20) };
+    let granted = || async {
+        client
+            .peek("yearly", &keys[0])
+            .deadline(Duration::from_secs(1))
+            .await
+            .ok()
+            .filter(|seen| seen.remaining < LIMIT - 20)
+    };
     until("charges are in flight", granted).await;
     cluster.kill(leader);
 

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use quorate_client::admin::{Admin, Applied, Apply, ClusterStatus, MadeCluster, NewCluster};
-use quorate_client::{Client, Decision, Error, ErrorKind, LimitDecision, Question, Receipt, limit};
+use quorate_client::{Client, Decision, Error, ErrorKind, Fallback, LimitDecision, Question, Receipt, limit};
 use quorate_core::{PolicySet, PolicyVersion, Span};
 use tokio::net::TcpStream;
 
@@ -50,8 +50,9 @@ async fn somebody_listens(nodes: &[String]) -> Result<(), Failure> {
 
 async fn client(global: &Global) -> Result<Client, Failure> {
     somebody_listens(&global.nodes()).await?;
-    let builder = Client::builder().endpoints(global.nodes()).deadline(global.timeout).connect_timeout(global.timeout);
-    // A benchmark measures the cluster, not what this process remembers of it.
+    // Each call says that it waits for all of the time: longer than the client would, so through an open breaker too. And a
+    // benchmark measures the cluster, not what this process remembers of it.
+    let builder = Client::builder().endpoints(global.nodes()).connect_timeout(global.timeout);
     Ok(builder.remember_denials(Duration::ZERO).connect().await?)
 }
 
@@ -75,7 +76,9 @@ pub(crate) async fn check(
     if let Some(span) = max_delay {
         question = question.max_delay(Duration::from_micros(span.0.unsigned_abs()));
     }
-    let decided = client.check_many([question]).await.pop();
+    // What the cluster says is asked for, and nothing in its place.
+    let asked = client.check_many([question]).deadline(global.timeout).on_unavailable(Fallback::FailClosed);
+    let decided = asked.await.pop();
     client.close().await;
     let decision = decided.ok_or_else(|| Failure::failed("the check was not answered"))??;
     Ok(view(decision, peek))
@@ -84,7 +87,7 @@ pub(crate) async fn check(
 /// Makes a key as good as new.
 pub(crate) async fn reset(global: &Global, policy: &str, key: &str) -> Result<(), Failure> {
     let client = client(global).await?;
-    let done = client.reset(policy, key).await;
+    let done = client.reset(policy, key).deadline(global.timeout).await;
     client.close().await;
     Ok(done?)
 }
@@ -184,6 +187,7 @@ pub(crate) struct Asker {
     client: Client,
     policy: Arc<str>,
     cost: u64,
+    timeout: Duration,
     last: Arc<Mutex<Option<Failure>>>,
 }
 
@@ -191,8 +195,9 @@ impl Asker {
     /// Connects; makes sure that the policy is there before any load is made.
     pub(crate) async fn connect(global: &Global, policy: &str, cost: u64) -> Result<Asker, Failure> {
         let client = client(global).await?;
-        client.peek(policy, "bench").cost(cost).await?;
-        Ok(Asker { client, policy: policy.into(), cost, last: Arc::default() })
+        let timeout = global.timeout;
+        client.peek(policy, "bench").cost(cost).deadline(timeout).on_unavailable(Fallback::FailClosed).await?;
+        Ok(Asker { client, policy: policy.into(), cost, timeout, last: Arc::default() })
     }
 
     /// The failure of a check that failed last, if one did.
@@ -218,10 +223,14 @@ impl Ask for Asker {
         let mut keys = keys.into_iter();
         match (keys.next(), keys.len()) {
             (None, _) => Vec::new(),
-            (Some(key), 0) => vec![self.result(self.client.check(&self.policy, key).cost(self.cost).await)],
+            (Some(key), 0) => {
+                let check = self.client.check(&self.policy, key).cost(self.cost).deadline(self.timeout);
+                vec![self.result(check.on_unavailable(Fallback::FailClosed).await)]
+            }
             (Some(first), _) => {
                 let limits = std::iter::once(first).chain(keys).map(|key| limit(&self.policy, key).cost(self.cost));
-                let decided = self.client.check_many(limits.collect::<Vec<_>>()).await;
+                let checks = self.client.check_many(limits.collect::<Vec<_>>()).deadline(self.timeout);
+                let decided = checks.on_unavailable(Fallback::FailClosed).await;
                 decided.into_iter().map(|decided| self.result(decided)).collect()
             }
         }

@@ -13,7 +13,9 @@ use crate::charge::Charge;
 use crate::client::{Client, decision};
 use crate::decision::Decision;
 use crate::error::Error;
+use crate::fallback::{Fallback, Manner};
 use crate::giveback::Held;
+use crate::observe;
 use crate::question::Question;
 
 /// A turn that is waited for when it is awaited; made by [`Client::acquire`].
@@ -46,11 +48,12 @@ pub struct Acquire<'a> {
     client: &'a Client,
     question: Question<'a>,
     deadline: Duration,
+    fallback: Option<Fallback>,
 }
 
 impl<'a> Acquire<'a> {
     pub(crate) fn new(client: &'a Client, question: Question<'a>) -> Self {
-        Acquire { client, question, deadline: caps::ACQUIRE }
+        Acquire { client, question, deadline: caps::ACQUIRE, fallback: None }
     }
 
     /// What is asked, in units: 0 to 10^12.
@@ -64,6 +67,12 @@ impl<'a> Acquire<'a> {
     /// may come later than this by the time that its answer took.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// As [`Check::on_unavailable`](crate::Check::on_unavailable), each time that the cluster is asked.
+    pub fn on_unavailable(mut self, fallback: Fallback) -> Self {
+        self.fallback = Some(fallback);
         self
     }
 
@@ -94,11 +103,16 @@ impl<'a> Acquire<'a> {
     async fn ask(&mut self, until: Instant) -> Result<Decision, Error> {
         let left = until.saturating_duration_since(Instant::now());
         let deadline = Instant::now() + left.max(caps::ACQUIRE_ANSWER).min(self.client.inner.deadline);
+        let (inner, begun) = (&self.client.inner, observe::begin());
         // The key stays for the next time.
         let mut question = self.question.clone();
         question.max_delay = Some(left);
-        let answer = self.client.inner.ask_giving_back(&mut question, deadline).await?;
-        decision(answer, &mut question)
+        let place = inner.enter(deadline).await?;
+        let answer = inner.ask_giving_back(&mut question, deadline).await;
+        drop(place);
+        let decided = answer.and_then(|answer| decision(answer, &mut question));
+        let manner = Manner { fallback: self.fallback, reserve: None };
+        inner.conclude(&mut question, manner, begun, decided)
     }
 
     /// How long the turn would take to come, were nobody else to ask. Of a leaky bucket, until its queue as it stands is

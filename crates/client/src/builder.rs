@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use quorate_core::OnUnavailable;
 use rand::TryRng as _;
 use tokio::time::timeout;
 
 use crate::address;
+use crate::backoff::Chance;
 use crate::caps;
+use crate::ceiling::Ceiling;
 use crate::client::{Client, Inner};
 use crate::denials::Denials;
 use crate::engine;
 use crate::error::{Error, ErrorKind};
+use crate::fallback::{Fallbacks, Overrides};
 use crate::wire::{Grpc, Wire};
 
 /// Collects a client's settings; made by [`Client::builder`].
@@ -33,6 +37,9 @@ pub struct ClientBuilder {
     deadline: Duration,
     connect_timeout: Duration,
     remember_denials: Duration,
+    overrides: Overrides,
+    max_in_flight: Option<usize>,
+    queue: usize,
 }
 
 impl Default for ClientBuilder {
@@ -42,6 +49,9 @@ impl Default for ClientBuilder {
             deadline: caps::DEADLINE,
             connect_timeout: caps::CONNECT,
             remember_denials: caps::DENIAL,
+            overrides: Overrides::new(),
+            max_in_flight: None,
+            queue: 0,
         }
     }
 }
@@ -54,11 +64,51 @@ impl ClientBuilder {
         self
     }
 
-    /// How long a call waits for its answer, unless it says otherwise: 1 s if not set, at most an hour. It covers everything:
-    /// waiting in line, connecting, finding a new leader, retries. A shard that loses its leader has another within about a
-    /// second and a half: a longer deadline rides that out, a shorter one fails fast.
+    /// How long a check waits for its answer, unless it says otherwise: 50 ms if not set, at most an hour. It covers everything:
+    /// waiting in line, connecting, finding a new leader, retries. What is not answered by then ends as the policy's
+    /// `on_unavailable` says.
+    ///
+    /// It is the most that a request is held up while the cluster is away, so choose what your service can spare, and several
+    /// times what a check takes when all is well (`quorate bench` shows its percentiles); less would give up checks that the
+    /// cluster is about to answer. A shard that loses its leader has another within about a second and a half: a longer
+    /// deadline rides that out, a shorter one falls back on the policy meanwhile.
+    ///
+    /// Refunds, settlements and resets wait for a second where this is less, since no request waits for them.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
+        self
+    }
+
+    /// What is done with checks of that policy where the cluster cannot be asked in time, whatever the policy itself says. One
+    /// check can say otherwise: see [`Check::on_unavailable`](crate::Check::on_unavailable). For at most 4,096 policies.
+    ///
+    /// ```
+    /// use quorate_client::{Client, OnUnavailable};
+    /// let builder = Client::builder()
+    ///     .on_unavailable("per-user", OnUnavailable::FailOpen)
+    ///     // 200,000 parts per million: this process takes a fifth of the limit.
+    ///     .on_unavailable("exports", OnUnavailable::Local { share_ppm: Some(200_000) });
+    /// # let _ = builder;
+    /// ```
+    pub fn on_unavailable(mut self, policy: impl Into<String>, wish: OnUnavailable) -> Self {
+        if self.overrides.len() <= caps::OVERRIDES {
+            self.overrides.insert(policy.into(), wish);
+        }
+        self
+    }
+
+    /// How many calls that ask (checks, peeks, reservations; a `check_many` is one) may be under way at once, whatever the
+    /// cluster says: 1 to 1,048,576; no bound if not set. One more waits if [`queue`](Self::queue) has room for it, else it is
+    /// refused at once as [`ErrorKind::Ceiling`], which no failure policy turns into a grant.
+    pub fn max_in_flight(mut self, calls: usize) -> Self {
+        self.max_in_flight = Some(calls);
+        self
+    }
+
+    /// How many calls may wait, within their deadlines, for a place under [`max_in_flight`](Self::max_in_flight): none if not
+    /// set, at most 1,048,576. Without `max_in_flight` it means nothing.
+    pub fn queue(mut self, calls: usize) -> Self {
+        self.queue = calls;
         self
     }
 
@@ -82,10 +132,11 @@ impl ClientBuilder {
     /// Has to be called within a tokio runtime, on which the client's tasks then run.
     ///
     /// # Errors
-    /// [`ErrorKind::Invalid`] where an endpoint cannot be one; [`ErrorKind::Unavailable`] where no node gave a topology in
-    /// time, saying what each of them answered.
+    /// [`ErrorKind::Invalid`] where an endpoint cannot be one, or a setting is out of bounds; [`ErrorKind::Unavailable`] where no
+    /// node gave a topology in time, saying what each of them answered.
     pub async fn connect(self) -> Result<Client, Error> {
-        // Only waits are drawn from it: without the system's randomness they are merely not spread.
+        // Drawn from it are waits, and where keys lie in this process's own table: without the system's randomness waits are
+        // not spread, and somebody who knows that could choose keys that collide.
         let seed = rand::rngs::SysRng.try_next_u64().unwrap_or_default();
         self.connect_over(Arc::new(Grpc), seed).await
     }
@@ -95,11 +146,17 @@ impl ClientBuilder {
     pub async fn connect_over(self, wire: Arc<dyn Wire>, seed: u64) -> Result<Client, Error> {
         let endpoints = address::endpoints(&self.endpoints)?;
         let deadline = self.deadline.min(caps::DEADLINE_MAX);
+        let ceiling = self.max_in_flight.map(|calls| Ceiling::new(calls, self.queue)).transpose()?;
+        wishes(&self.overrides)?;
+        let fallbacks = Fallbacks::new(self.overrides, Chance::seeded(!seed));
         let denials = Denials::new(self.remember_denials, seed, Arc::clone(&wire));
-        let mut shared = engine::start(wire, endpoints.clone(), seed);
+        let mut shared = engine::start(wire, endpoints.clone(), seed, deadline);
         let known = timeout(self.connect_timeout, shared.changes.wait_for(|changes| *changes > 0)).await;
         match known.map(|known| known.is_ok()) {
-            Ok(true) => Ok(Client { inner: Arc::new(Inner::new(shared, deadline, denials)) }),
+            Ok(true) => {
+                let inner = Inner::new(shared, deadline, denials, fallbacks, ceiling);
+                Ok(Client { inner: Arc::new(inner) })
+            }
             _ => Err(unreachable(&endpoints, self.connect_timeout, &shared.tried.text())),
         }
     }
@@ -112,4 +169,22 @@ fn unreachable(endpoints: &[String], within: Duration, tried: &str) -> Error {
         endpoints.join(", ")
     );
     Error::new(ErrorKind::Unavailable, text)
+}
+
+/// Refuses what no policy could say.
+fn wishes(overrides: &Overrides) -> Result<(), Error> {
+    if overrides.len() > caps::OVERRIDES {
+        let text = format!("on_unavailable is set for more than {} policies; set it in the policies", caps::OVERRIDES);
+        return Err(Error::invalid(text));
+    }
+    for (policy, wish) in overrides {
+        if let OnUnavailable::Local { share_ppm: Some(share) } = wish
+            && !(1..=1_000_000).contains(share)
+        {
+            return Err(Error::invalid(format!(
+                "the share of policy {policy} is {share} parts per million; allowed is 1 to 1000000"
+            )));
+        }
+    }
+    Ok(())
 }

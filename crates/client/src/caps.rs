@@ -55,7 +55,9 @@ pub(crate) const ACQUIRE_ANSWER: Duration = Duration::from_millis(50);
 /// How long it is tried to give back what nobody uses.
 pub(crate) const GIVE_BACK: Duration = Duration::from_secs(10);
 /// How long a check waits for its decision, unless set.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
+pub(crate) const DEADLINE: Duration = Duration::from_millis(50);
+/// How long a refund, a settlement or a reset waits at least, unless set: no request waits for it.
+pub(crate) const OPERATION: Duration = Duration::from_secs(1);
 /// The longest deadline that can be set.
 pub(crate) const DEADLINE_MAX: Duration = Duration::from_secs(3600);
 /// How long `connect` looks for a topology, unless set.
@@ -87,11 +89,28 @@ pub(crate) const POLICY_GRACE: Duration = Duration::from_millis(250);
 /// The same where that set was waited out before for that name: long enough for the news of what was just applied.
 pub(crate) const POLICY_GRACE_AGAIN: Duration = Duration::from_millis(20);
 
+/// Checks in a row that a shard did not answer in time, after which its breaker opens.
+pub(crate) const BREAKER_FAILURES: u32 = 5;
+/// How far apart the first and the last of them are at least: one hiccup fails many checks at once.
+pub(crate) const BREAKER_WINDOW: Duration = Duration::from_millis(100);
+/// Keys that are decided in this process, of all policies together.
+pub(crate) const LOCAL_KEYS: u64 = 100_000;
+/// Bytes of sliding logs and reservations that are decided in this process.
+pub(crate) const LOCAL_LOG_BYTES: u64 = 8 << 20;
+/// How often the degraded answers of one policy are logged at most.
+pub(crate) const DEGRADED_LOG: Duration = Duration::from_secs(1);
+/// Policies whose failure policy is set in code.
+pub(crate) const OVERRIDES: usize = quorate_core::caps::POLICIES;
+/// Places of a ceiling, and callers that wait for one.
+pub(crate) const CEILING: usize = 1 << 20;
+
 const _: () = assert!(FRAMES_IN_FLIGHT <= STREAM_FRAMES && (FRAMES_IN_FLIGHT as u64) < SESSION_SPAN);
 const _: () = assert!(LIMITS_PER_CHECK * KEY_BYTES <= FRAME_BYTES && FRAME_BYTES <= QUEUED_BYTES);
 const _: () = assert!(DENIALS.is_power_of_two() && DENIAL.as_micros() <= DENIAL_MAX.as_micros());
 const _: () = assert!(ACQUIRE.as_micros() <= DEADLINE_MAX.as_micros());
 const _: () = assert!(PATIENCE.as_micros() < SILENCE.as_micros());
 const _: () =
-    assert!(BACKOFF_FIRST.as_micros() < BACKOFF_MAX.as_micros() && BACKOFF_MAX.as_micros() < DEADLINE.as_micros());
+    assert!(BACKOFF_FIRST.as_micros() < DEADLINE.as_micros() && BACKOFF_FIRST.as_micros() < BACKOFF_MAX.as_micros());
+const _: () = assert!(DEADLINE.as_micros() < OPERATION.as_micros() && BACKOFF_MAX.as_micros() < OPERATION.as_micros());
+const _: () = assert!(CEILING < tokio::sync::Semaphore::MAX_PERMITS && CEILING < u32::MAX as usize);
 const _: () = assert!(RESERVATION.as_micros() <= quorate_core::caps::RESERVATION.0 as u128);

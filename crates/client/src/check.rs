@@ -13,11 +13,14 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::caps;
+use crate::ceiling::Place;
 use crate::client::{Client, decision};
 use crate::decision::Decision;
 use crate::denials::Before;
 use crate::error::Error;
+use crate::fallback::{Fallback, Manner};
 use crate::gather::Gathering;
+use crate::observe::{self, Begun};
 use crate::question::Question;
 use crate::queue::{Failure, Outcome, Slot};
 
@@ -45,11 +48,12 @@ pub struct Check<'a> {
     client: &'a Client,
     question: Question<'a>,
     deadline: Option<Duration>,
+    manner: Manner,
 }
 
 impl<'a> Check<'a> {
     pub(crate) fn new(client: &'a Client, question: Question<'a>) -> Self {
-        Check { client, question, deadline: None }
+        Check { client, question, deadline: None, manner: Manner::default() }
     }
 
     /// What the check costs, in units: 0 to 10^12; of every limit that it names. 0 is always granted, and only reports.
@@ -64,9 +68,16 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// How long to wait for the answer, from when it is awaited; the client's deadline if not set.
+    /// How long to wait for the answer, from when it is awaited; the client's deadline if not set. A check that is given more
+    /// time than that also waits where its shard's breaker is open.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
+        self
+    }
+
+    /// What is done where the cluster cannot be asked in time, whatever the policies say.
+    pub fn on_unavailable(mut self, fallback: Fallback) -> Self {
+        self.manner.fallback = Some(fallback);
         self
     }
 }
@@ -76,7 +87,15 @@ impl<'a> IntoFuture for Check<'a> {
     type IntoFuture = Checking<'a>;
 
     fn into_future(self) -> Checking<'a> {
-        Checking { client: self.client, question: self.question, state: State::Asked(self.deadline) }
+        Checking {
+            client: self.client,
+            span: observe::span(&self.question),
+            question: self.question,
+            manner: self.manner,
+            begun: observe::begin(),
+            place: None,
+            state: State::Made(self.deadline),
+        }
     }
 }
 
@@ -85,18 +104,26 @@ impl<'a> IntoFuture for Check<'a> {
 pub struct Checking<'a> {
     client: &'a Client,
     question: Question<'a>,
+    manner: Manner,
+    begun: Begun,
+    span: tracing::Span,
+    /// Under the client's ceiling, if it has one.
+    place: Option<Place>,
     state: State<'a>,
 }
 
 enum State<'a> {
     /// With the deadline that was set.
-    Asked(Option<Duration>),
+    Made(Option<Duration>),
+    /// It waits for a place under the client's ceiling.
+    Entering(Asked, BoxFuture<'a, Result<Place, Error>>),
+    Entered(Asked),
     Waiting(Asked, oneshot::Receiver<Outcome>),
     /// Its way has changed before it was executed; rare, so it may cost more.
-    Detour(BoxFuture<'a, Result<Decision, Error>>),
+    Detour(BoxFuture<'a, (Result<Decision, Error>, Question<'a>)>),
 }
 
-/// A check that was sent.
+/// A check that is sent.
 #[derive(Clone, Copy)]
 struct Asked {
     deadline: Instant,
@@ -105,9 +132,14 @@ struct Asked {
 
 impl Asked {
     /// Asks where one answer is not enough: of several shards, or again because its way has changed.
-    async fn decide(self, client: &Client, mut question: Question<'_>) -> Result<Decision, Error> {
-        let decided = client.inner.decide(&mut question, self.deadline).await;
-        decided.inspect(|decision| client.inner.remember(self.before.as_ref(), &question, decision))
+    async fn decide(self, client: &Client, question: &mut Question<'_>) -> Result<Decision, Error> {
+        let decided = client.inner.decide(question, self.deadline).await;
+        decided.inspect(|decision| client.inner.remember(self.before.as_ref(), question, decision))
+    }
+
+    /// The same, with the question back, which may have to be answered otherwise.
+    async fn detour<'a>(self, client: &Client, mut question: Question<'a>) -> (Result<Decision, Error>, Question<'a>) {
+        (self.decide(client, &mut question).await, question)
     }
 
     fn hear(&self, client: &Client, question: &mut Question<'_>, answer: PlaceAnswer) -> Result<Decision, Error> {
@@ -127,9 +159,26 @@ impl Future for Checking<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        let span = std::mem::replace(&mut this.span, tracing::Span::none());
+        let polled = span.in_scope(|| match this.poll_answer(cx) {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(result) => {
+                this.place = None;
+                Poll::Ready(this.client.inner.conclude(&mut this.question, this.manner, this.begun, result))
+            }
+        });
+        this.span = span;
+        polled
+    }
+}
+
+impl Checking<'_> {
+    /// What the cluster answers, or why it does not.
+    fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let this = self;
         loop {
             this.state = match &mut this.state {
-                State::Asked(deadline) => {
+                State::Made(deadline) => {
                     this.question.validate()?;
                     let (inner, now) = (&this.client.inner, Instant::now());
                     let before = match inner.recall(&mut this.question, now) {
@@ -137,8 +186,22 @@ impl Future for Checking<'_> {
                         Err(before) => before,
                     };
                     let asked = Asked { deadline: inner.deadline_from(now, *deadline), before };
+                    match inner.ceiling.as_ref().map(|ceiling| (ceiling.try_enter(), ceiling)) {
+                        Some((None, ceiling)) => State::Entering(asked, ceiling.wait(asked.deadline)?),
+                        entered => {
+                            this.place = entered.and_then(|(place, _)| place);
+                            State::Entered(asked)
+                        }
+                    }
+                }
+                State::Entering(asked, enter) => {
+                    this.place = Some(std::task::ready!(enter.poll_unpin(cx))?);
+                    State::Entered(*asked)
+                }
+                State::Entered(asked) => {
+                    let (asked, inner) = (*asked, &this.client.inner);
                     if inner.is_split(&this.question) {
-                        State::Detour(asked.decide(this.client, std::mem::take(&mut this.question)).boxed())
+                        State::Detour(asked.detour(this.client, std::mem::take(&mut this.question)).boxed())
                     } else {
                         let (slot, outcome) = Slot::one(asked.deadline);
                         inner.submit(&mut this.question, slot);
@@ -150,11 +213,15 @@ impl Future for Checking<'_> {
                     Ok(Err(Failure::Final(error))) => return Poll::Ready(Err(error)),
                     Ok(Err(Failure::Moved(_))) => {
                         let asked = *asked;
-                        State::Detour(asked.decide(this.client, std::mem::take(&mut this.question)).boxed())
+                        State::Detour(asked.detour(this.client, std::mem::take(&mut this.question)).boxed())
                     }
                     Err(_) => return Poll::Ready(Err(Error::abandoned())),
                 },
-                State::Detour(ask) => return ask.poll_unpin(cx),
+                State::Detour(ask) => {
+                    let (result, question) = std::task::ready!(ask.poll_unpin(cx));
+                    this.question = question;
+                    return Poll::Ready(result);
+                }
             };
         }
     }
@@ -176,11 +243,12 @@ pub struct CheckMany<'a> {
     client: &'a Client,
     questions: Vec<Question<'a>>,
     deadline: Option<Duration>,
+    manner: Manner,
 }
 
 impl<'a> CheckMany<'a> {
     pub(crate) fn new(client: &'a Client, questions: Vec<Question<'a>>) -> Self {
-        CheckMany { client, questions, deadline: None }
+        CheckMany { client, questions, deadline: None, manner: Manner::default() }
     }
 
     /// How long to wait for the answers, from when they are awaited; the client's deadline if not set.
@@ -189,14 +257,25 @@ impl<'a> CheckMany<'a> {
         self
     }
 
+    /// As [`Check::on_unavailable`], for each of them.
+    pub fn on_unavailable(mut self, fallback: Fallback) -> Self {
+        self.manner.fallback = Some(fallback);
+        self
+    }
+
     async fn ask(mut self) -> Vec<Result<Decision, Error>> {
-        let now = Instant::now();
+        let (now, begun) = (Instant::now(), observe::begin());
         if self.questions.len() > caps::CHECKS_AT_ONCE {
             let text = format!("more than {} checks at once; ask them in parts", caps::CHECKS_AT_ONCE);
             return vec![Err(Error::invalid(text))];
         }
         let client = self.client;
         let deadline = client.inner.deadline_from(now, self.deadline);
+        // All of them together are one call.
+        let _place = match client.inner.enter(deadline).await {
+            Ok(place) => place,
+            Err(error) => return self.questions.iter().map(|_| Err(error.again())).collect(),
+        };
         let mut results = Vec::with_capacity(self.questions.len());
         let (mut alone, split) = (Vec::new(), FuturesUnordered::new());
         for (at, question) in self.questions.iter_mut().enumerate() {
@@ -207,8 +286,9 @@ impl<'a> CheckMany<'a> {
                     None
                 }
                 Way::Split(asked) => {
-                    let question = std::mem::take(question);
-                    split.push(async move { (at, asked.decide(client, question).await) });
+                    // The question stays here: it may have to be answered otherwise.
+                    let mut question = question.clone();
+                    split.push(async move { (at, asked.decide(client, &mut question).await) });
                     None
                 }
             });
@@ -222,11 +302,15 @@ impl<'a> CheckMany<'a> {
             let question = &mut self.questions[at];
             results[at] = Some(match outcome {
                 Ok(answer) => asked.hear(client, question, answer),
-                Err(Failure::Moved(_)) => asked.decide(client, std::mem::take(question)).await,
+                Err(Failure::Moved(_)) => asked.decide(client, question).await,
                 Err(Failure::Final(error)) => Err(error),
             });
         }
-        results.into_iter().map(|result| result.unwrap_or_else(|| Err(Error::abandoned()))).collect()
+        let ended = results.into_iter().zip(&mut self.questions).map(|(result, question)| {
+            let result = result.unwrap_or_else(|| Err(Error::abandoned()));
+            client.inner.conclude(question, self.manner, begun, result)
+        });
+        ended.collect()
     }
 
     /// Puts the questions in line that are one command each; all of them are, when it returns.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{Algorithm, Answer, PlaceAnswer, PolicyId, PolicySet, ShardId, Span};
+use quorate_core::{Answer, PlaceAnswer, PolicySet, Span};
 use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -12,21 +12,24 @@ use tokio::time::{Instant, timeout_at};
 use crate::acquire::Acquire;
 use crate::builder::ClientBuilder;
 use crate::caps;
+use crate::ceiling::{Ceiling, Place};
 use crate::charge::{Charge, Part};
 use crate::check::{Check, CheckMany};
 use crate::decision::Decision;
 use crate::denials::{Before, Denials, Forgetting};
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind};
+use crate::fallback::{Fallbacks, Manner};
 use crate::giveback::{GiveBacks, Pending};
+use crate::observe::{self, Begun};
 use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
 use crate::queue::{Failure, Queue, Slot};
 use crate::reservation::Reserve;
-use crate::routes::Routes;
 use crate::split;
 use crate::topology::Topology;
+use crate::way::way;
 
 /// Asks limits of a Quorate cluster.
 ///
@@ -50,9 +53,11 @@ pub struct Client {
 }
 
 pub(crate) struct Inner {
-    shared: Shared,
+    pub(crate) shared: Shared,
     pub(crate) deadline: Duration,
     denials: Option<Denials>,
+    fallbacks: Fallbacks,
+    pub(crate) ceiling: Option<Ceiling>,
     pub(crate) give_backs: GiveBacks,
     /// Names that a policy set was found not to have, after waiting for a newer one.
     unknown: Mutex<Unknown>,
@@ -205,8 +210,15 @@ impl Client {
 
 impl Inner {
     /// Within a runtime.
-    pub(crate) fn new(shared: Shared, deadline: Duration, denials: Option<Denials>) -> Inner {
-        Inner { shared, deadline, denials, give_backs: GiveBacks::new(), unknown: Mutex::default() }
+    pub(crate) fn new(
+        shared: Shared,
+        deadline: Duration,
+        denials: Option<Denials>,
+        fallbacks: Fallbacks,
+        ceiling: Option<Ceiling>,
+    ) -> Inner {
+        let (give_backs, unknown) = (GiveBacks::new(), Mutex::default());
+        Inner { shared, deadline, denials, fallbacks, ceiling, give_backs, unknown }
     }
 
     /// The denial that is remembered for a validated check, or what to remember the next one by.
@@ -217,7 +229,9 @@ impl Inner {
         }
         let routes = self.shared.routes.load();
         let Some(routes) = routes.as_ref() else { return Err(None) };
-        denials.recall(question, routes.policies.set.version, now).map_err(Some)
+        let denial = denials.recall(question, routes.policies.set.version, now).map_err(Some)?;
+        observe::denial_remembered(&denial);
+        Ok(denial)
     }
 
     /// Remembers a denial, if it can be.
@@ -227,26 +241,6 @@ impl Inner {
         {
             denials.remember(before, question, decision);
         }
-    }
-
-    /// Whether the keys fall to several shards, so that it takes several commands.
-    pub(crate) fn is_split(&self, question: &Question<'_>) -> bool {
-        let [first, others @ ..] = &question.limits[..] else { return false };
-        if others.is_empty() {
-            return false;
-        }
-        let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return false };
-        let shard = routes.shard_of(first.key.as_bytes());
-        others.iter().any(|limit| routes.shard_of(limit.key.as_bytes()) != shard)
-    }
-
-    /// The shard of each limit, all policies looked up.
-    pub(crate) fn shards_of(&self, question: &mut Question<'_>) -> Result<Vec<ShardId>, Failure> {
-        let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return Err(Failure::Final(Error::closed())) };
-        resolve(routes, question)?;
-        Ok(question.limits.iter().map(|limit| routes.shard_of(limit.key.as_bytes())).collect())
     }
 
     /// Asks a validated check, however many shards it concerns, until there is a decision or none can be had.
@@ -262,15 +256,46 @@ impl Inner {
         decision(answer, question)
     }
 
-    /// What the policy does.
-    pub(crate) fn algorithm(&self, policy: PolicyId) -> Option<Algorithm> {
-        let routes = self.shared.routes.load();
-        Some(routes.as_ref()?.policies.set.get(policy)?.algorithm)
-    }
-
     /// Puts a validated check in line, or answers its slot at once.
     pub(crate) fn submit(&self, question: &mut Question<'_>, slot: Slot) {
-        self.put(question, slot, |question, version, queue, slot| queue.check(question, version, slot));
+        self.put(question, slot, |question, version, queue, slot| match self.refusal(queue, &slot) {
+            Some(error) => slot.answer(Err(Failure::Final(error))),
+            None => queue.check(question, version, slot),
+        });
+    }
+
+    /// Why a check is not put in line: the shard's breaker is open, and the caller has no more time than it goes by.
+    fn refusal(&self, queue: &Queue, slot: &Slot) -> Option<Error> {
+        let refusal = queue.gate.refusal()?;
+        (slot.deadline <= Instant::now() + self.deadline).then_some(refusal)
+    }
+
+    /// Takes a place under the ceiling, if there is one.
+    pub(crate) async fn enter(&self, deadline: Instant) -> Result<Option<Place>, Error> {
+        let Some(ceiling) = &self.ceiling else { return Ok(None) };
+        match ceiling.try_enter() {
+            Some(place) => Ok(Some(place)),
+            None => ceiling.wait(deadline)?.await.map(Some),
+        }
+    }
+
+    /// Ends a check: where the cluster did not answer it in time, as its policies want it.
+    pub(crate) fn conclude(
+        &self,
+        question: &mut Question<'_>,
+        manner: Manner,
+        begun: Begun,
+        result: Result<Decision, Error>,
+    ) -> Result<Decision, Error> {
+        let result = match result {
+            Ok(decision) => Ok(decision),
+            Err(error) => match self.shared.routes.load().as_ref() {
+                Some(routes) => self.fallbacks.decide(routes, &self.shared.time, question, manner, error),
+                None => Err(error),
+            },
+        };
+        observe::ended(begun, question, &result);
+        result
     }
 
     /// Looks up the way of what names policies and keys, and goes it.
@@ -309,7 +334,10 @@ impl Inner {
             let (slot, outcome) = Slot::one(deadline);
             self.put(question, slot, |question, version, queue, slot| {
                 let operation = match ttl {
-                    Some(ttl) => Operation::Reserve { question, ttl },
+                    Some(ttl) => match self.refusal(queue, &slot) {
+                        Some(error) => return slot.answer(Err(Failure::Final(error))),
+                        None => Operation::Reserve { question, ttl },
+                    },
                     None => Operation::Reset(question),
                 };
                 queue.operation(&operation, version, slot);
@@ -326,6 +354,9 @@ impl Inner {
         deadline: Instant,
         operation: Operation<'_, '_>,
     ) -> Result<PlaceAnswer, Error> {
+        if let Some(answer) = self.fallbacks.undo(&operation, &self.shared.time) {
+            return Ok(answer);
+        }
         let _forgetting = self.forgetting(part.items.iter().map(|item| &*item.key));
         let key = part.key();
         self.until_final(deadline, || {
@@ -426,6 +457,11 @@ impl Inner {
         self.shared.routes.load().as_ref().map_or(0, |routes| routes.policies.set.version.0)
     }
 
+    /// From now on, for what no request waits for.
+    pub(crate) fn operation_deadline(&self, set: Option<Duration>) -> Instant {
+        self.deadline(Some(set.unwrap_or(self.deadline.max(caps::OPERATION))))
+    }
+
     /// From now on.
     pub(crate) fn deadline(&self, set: Option<Duration>) -> Instant {
         self.deadline_from(Instant::now(), set)
@@ -433,51 +469,6 @@ impl Inner {
 
     pub(crate) fn deadline_from(&self, now: Instant, set: Option<Duration>) -> Instant {
         now + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
-    }
-}
-
-/// The queue of the shard that decides the question; its policies are looked up then.
-fn way<'r>(routes: &'r Routes, question: &mut Question<'_>) -> Result<&'r Queue, Failure> {
-    resolve(routes, question)?;
-    let shard = one_shard(routes, question).map_err(Failure::Final)?;
-    let queue = routes.queue(shard).map(|queue| &**queue);
-    queue.ok_or_else(|| Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard")))
-}
-
-fn resolve(routes: &Routes, question: &mut Question<'_>) -> Result<(), Failure> {
-    question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(routes, &name)))
-}
-
-fn unknown_policy(routes: &Routes, name: &str) -> Error {
-    let names = || routes.policies.set.policies.iter().map(|policy| policy.name.as_str());
-    let near = names().min_by_key(|other| distance(name, other)).filter(|other| distance(name, other) <= 2);
-    let hint = match near {
-        Some(near) => format!("did you mean {near:?}?"),
-        None => "list the policies in force, or apply it first".to_owned(),
-    };
-    let text = format!("policy {name:?} is not in force in policy set {}; {hint}", routes.policies.set.version);
-    Error::new(ErrorKind::UnknownPolicy, text)
-}
-
-/// Where two names first differ counted from either end: enough to find a slip, without a dictionary.
-fn distance(a: &str, b: &str) -> usize {
-    let prefix = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
-    let (a, b) = (&a.as_bytes()[prefix..], &b.as_bytes()[prefix..]);
-    let suffix = a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count();
-    a.len().max(b.len()) - suffix
-}
-
-fn one_shard(routes: &Routes, question: &Question<'_>) -> Result<ShardId, Error> {
-    let mut limits = question.limits.iter();
-    let Some(first) = limits.next() else { return Err(Error::invalid("a check has to name at least one limit")) };
-    let shard = routes.shard_of(first.key.as_bytes());
-    match limits.find(|limit| routes.shard_of(limit.key.as_bytes()) != shard) {
-        None => Ok(shard),
-        Some(other) => Err(Error::invalid(format!(
-            "the keys {:?} ({}) and {:?} ({}) fall to different shards, and one command cannot charge both; give them a hash \
-             tag: write the part that they share in braces, as in {{acme}} and {{acme}}/7",
-            first.key, first.policy, other.key, other.policy
-        ))),
     }
 }
 
@@ -493,15 +484,4 @@ pub(crate) fn decision(answer: PlaceAnswer, question: &mut Question<'_>) -> Resu
 pub(crate) fn unexpected(answer: &Answer) -> Error {
     let text = format!("the node answered with something else than was asked for ({answer:?}); check its version");
     Error::new(ErrorKind::Protocol, text).charged(true)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slip_is_near() {
-        assert!(distance("per-user", "per-usr") <= 2 && distance("per-user", "per-user") == 0);
-        assert!(distance("per-user", "tenant") > 2);
-    }
 }

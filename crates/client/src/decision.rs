@@ -6,7 +6,50 @@ use std::time::Duration;
 use quorate_core::{Cost, PolicyId, PolicyVersion, Receipt, Span};
 
 use crate::charge::Charge;
+use crate::error::Error;
 use crate::question::Question;
+
+/// Who decided a check.
+///
+/// ```no_run
+/// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+/// use quorate_client::DecidedBy;
+/// let decision = client.check("per-user", "alice").await?;
+/// if decision.decided_by != DecidedBy::Cluster {
+///     println!("{}, because {}", decision.decided_by, decision.cause().expect("it is degraded"));
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DecidedBy {
+    /// The shards that hold the keys: replicated and exact.
+    #[default]
+    Cluster,
+    /// This process, on its share of the limits, because the policy says `local` and the cluster could not be asked in time.
+    /// The receipt's shard is [`u32::MAX`].
+    Local,
+    /// Nobody: it was granted because the policy says `fail_open` and the cluster could not be asked in time. Nothing is known
+    /// of the limit, so the decision shows none, and its receipt is all zero.
+    FailOpen,
+}
+
+impl DecidedBy {
+    /// As one lower-case word with underscores, for logs and metrics. Permanent.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "cluster",
+            Self::Local => "local",
+            Self::FailOpen => "fail_open",
+        }
+    }
+}
+
+impl std::fmt::Display for DecidedBy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
 
 /// The answer to a check. "No" is an answer too: see [`allowed`](Self::allowed).
 ///
@@ -30,7 +73,7 @@ pub struct Decision {
     pub allowed: bool,
     /// The most unit-cost requests that an idle key could be granted at once. Of several limits, that of the one with the
     /// least [`remaining`](Self::remaining), enforced ones first. [`u64::MAX`] where no limit applies, because its policy is
-    /// disabled.
+    /// disabled, or it was granted without asking.
     pub limit: u64,
     /// How many unit-cost requests would be granted right now, after this decision. [`u64::MAX`] where no limit applies.
     pub remaining: u64,
@@ -43,8 +86,11 @@ pub struct Decision {
     pub delay: Option<Duration>,
     /// A check of one limit in shadow mode was allowed, and would have been denied.
     pub shadow_denied: bool,
-    /// The answer is weaker than the policy promises: another key was evicted from a full table to make room.
+    /// The answer is weaker than the policy promises: another key was evicted from a full table to make room, or the cluster
+    /// could not be asked in time; [`decided_by`](Self::decided_by) tells which.
     pub degraded: bool,
+    /// Who decided.
+    pub decided_by: DecidedBy,
     /// A denial that this client remembered, so that the cluster was not asked again. Its waits are lessened by the time that
     /// has passed; the rest, its receipt too, is what the denial said when it came, and does not know what others were granted
     /// since. See
@@ -58,6 +104,7 @@ pub struct Decision {
     /// Each limit's own verdict, in the order they were named; equal ones are joined, disabled ones left out.
     pub limits: Vec<LimitDecision>,
     pub(crate) taken: bool,
+    pub(crate) cause: Option<Error>,
 }
 
 /// The verdict on one limit of a check, as it would have been alone.
@@ -103,6 +150,12 @@ pub struct LimitDecision {
 }
 
 impl Decision {
+    /// Why the cluster did not decide; none where it did. Where that error [may have
+    /// charged](Error::may_have_charged), the cluster may have charged the check too.
+    pub fn cause(&self) -> Option<&Error> {
+        self.cause.as_ref()
+    }
+
     /// Takes the charge out, to keep it for a later [`refund`](crate::Client::refund). It can be taken once; a decision that
     /// charged nothing has none.
     ///
@@ -142,7 +195,7 @@ impl Decision {
 
     /// The same, without its charge.
     pub(crate) fn copy(&self) -> Self {
-        Decision { limits: self.limits.clone(), taken: true, ..*self }
+        Decision { limits: self.limits.clone(), taken: true, cause: None, ..*self }
     }
 
     /// Takes over the figures of its tightest limit.

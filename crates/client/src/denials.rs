@@ -188,6 +188,7 @@ impl Denial {
             reset_after: lessen(self.decision.reset_after),
             remembered: true,
             limits,
+            cause: None,
             ..self.decision
         }
     }

@@ -18,6 +18,7 @@ use crate::backoff::Chance;
 use crate::caps;
 use crate::queue::{Closed, Queue};
 use crate::routes::Routes;
+use crate::time::ClusterTime;
 use crate::wire::{Wire, WireError};
 
 mod errand;
@@ -48,6 +49,7 @@ pub(crate) struct Shared {
     /// Counts the replacements.
     pub(crate) changes: watch::Receiver<u64>,
     pub(crate) tried: Arc<Tried>,
+    pub(crate) time: Arc<ClusterTime>,
     /// Closes the engine; so does dropping it.
     pub(crate) close: mpsc::Sender<oneshot::Sender<()>>,
 }
@@ -67,6 +69,9 @@ pub(crate) struct Engine {
     closing: Option<Closing>,
     restless: Restless,
     chance: Chance,
+    time: Arc<ClusterTime>,
+    /// How long the client waits for a check.
+    patience: Duration,
     tag: u64,
 }
 
@@ -99,8 +104,9 @@ impl Restless {
     }
 }
 
-/// Starts an engine and its topology watch. Both end soon after [`Shared`] is dropped.
-pub(crate) fn start(wire: Arc<dyn Wire>, endpoints: Vec<String>, seed: u64) -> Shared {
+/// Starts an engine and its topology watch. Both end soon after [`Shared`] is dropped. `patience` is how long the client waits
+/// for a check, unless it says otherwise.
+pub(crate) fn start(wire: Arc<dyn Wire>, endpoints: Vec<String>, seed: u64, patience: Duration) -> Shared {
     let mut chance = Chance::seeded(seed);
     let (event, events) = mpsc::channel(caps::EVENTS);
     let (bell, bells) = mpsc::unbounded_channel();
@@ -110,6 +116,7 @@ pub(crate) fn start(wire: Arc<dyn Wire>, endpoints: Vec<String>, seed: u64) -> S
     let (changed, changes) = watch::channel(0);
     let routes = Arc::new(ArcSwapOption::empty());
     let tried = Arc::new(Tried::default());
+    let time = Arc::new(ClusterTime::new());
     let watch = Watch {
         wire: wire.clone(),
         endpoints,
@@ -134,11 +141,13 @@ pub(crate) fn start(wire: Arc<dyn Wire>, endpoints: Vec<String>, seed: u64) -> S
         closing: None,
         restless: Restless::default(),
         chance,
+        time: time.clone(),
+        patience,
         tag: 0,
     };
     tokio::spawn(watch.run());
     tokio::spawn(engine.run());
-    Shared { routes, changes, tried, close }
+    Shared { routes, changes, tried, time, close }
 }
 
 impl Engine {
@@ -207,10 +216,10 @@ impl Engine {
 
     fn reported(&mut self, report: Report) {
         let before = self.routes.load_full();
-        let (bell, lanes) = (&self.bell, &mut self.lanes);
+        let (bell, lanes, patience) = (&self.bell, &mut self.lanes, self.patience);
         let after = Routes::after(before.as_ref(), report.update, |shard| {
             let queue = Arc::new(Queue::new(shard, bell.clone()));
-            lanes.insert(shard, Lane::new(queue.clone()));
+            lanes.insert(shard, Lane::new(queue.clone(), patience));
             queue
         });
         match after {
@@ -298,14 +307,14 @@ impl Engine {
     fn with_lane(&mut self, shard: ShardId, f: impl FnOnce(&mut Lane, &mut Turn<'_>)) {
         let epoch = self.epoch();
         let Some(lane) = self.lanes.get_mut(&shard) else { return };
-        let (links, chance, tag) = (&mut self.links, &mut self.chance, &mut self.tag);
-        f(lane, &mut Turn { now: Instant::now(), epoch, links, chance, tag });
+        let (links, chance, time, tag) = (&mut self.links, &mut self.chance, &*self.time, &mut self.tag);
+        f(lane, &mut Turn { now: Instant::now(), epoch, links, chance, time, tag });
     }
 
     fn with_lanes(&mut self, mut f: impl FnMut(&mut Lane, &mut Turn<'_>)) {
         let epoch = self.epoch();
-        let (links, chance, tag) = (&mut self.links, &mut self.chance, &mut self.tag);
-        let mut turn = Turn { now: Instant::now(), epoch, links, chance, tag };
+        let (links, chance, time, tag) = (&mut self.links, &mut self.chance, &*self.time, &mut self.tag);
+        let mut turn = Turn { now: Instant::now(), epoch, links, chance, time, tag };
         self.lanes.values_mut().for_each(|lane| f(lane, &mut turn));
     }
 

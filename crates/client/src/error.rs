@@ -30,6 +30,9 @@ pub enum ErrorKind {
     TableFull,
     /// More is asked than can be answered: shed load, try again later.
     Overloaded,
+    /// This process's own [`Ceiling`](crate::Ceiling) is reached, whatever the cluster would say: shed load. No failure policy
+    /// turns this into a grant.
+    Ceiling,
     /// No node could be reached, or none that serves: check the endpoints and the network.
     Unavailable,
     /// The shard has no leader just now: try again in a second; if it lasts, a majority of its nodes is down.
@@ -47,6 +50,19 @@ pub enum ErrorKind {
 impl ErrorKind {
     /// Whether the same call may well succeed a little later.
     pub fn is_transient(self) -> bool {
+        self.is_unavailable() || self == Self::Ceiling
+    }
+
+    /// Whether the cluster could not be asked in time: what a policy's
+    /// [`on_unavailable`](quorate_core::Policy::on_unavailable) is about. An error of such a kind means that it says `fail_closed`:
+    /// refuse the request as one that cannot be served now, not as one of a caller who asked too much.
+    ///
+    /// ```
+    /// use quorate_client::ErrorKind;
+    /// assert!(ErrorKind::Deadline.is_unavailable());
+    /// assert!(!ErrorKind::Ceiling.is_unavailable());
+    /// ```
+    pub fn is_unavailable(self) -> bool {
         matches!(self, Self::Overloaded | Self::Unavailable | Self::NoLeader | Self::Deadline | Self::Unknown)
     }
 
@@ -60,6 +76,7 @@ impl ErrorKind {
             Self::Forbidden => "forbidden",
             Self::TableFull => "table_full",
             Self::Overloaded => "overloaded",
+            Self::Ceiling => "ceiling",
             Self::Unavailable => "unavailable",
             Self::NoLeader => "no_leader",
             Self::Deadline => "deadline",

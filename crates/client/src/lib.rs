@@ -32,13 +32,30 @@
 //! # Answers and errors
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
+//!
+//! # When the cluster cannot be asked
+//!
+//! A check waits for 50 ms unless set ([`ClientBuilder::deadline`]). What is not answered by then ends as the policy's
+//! [`on_unavailable`](Policy::on_unavailable) says, or as [the builder](ClientBuilder::on_unavailable) or [the
+//! check](Check::on_unavailable) say before it: with an error of a kind that [is
+//! unavailable](ErrorKind::is_unavailable) (`fail_closed`), with a grant (`fail_open`), or with a decision of this process on its
+//! share of the limit (`local`). The latter two are [degraded](Decision::degraded), and say [who
+//! decided](Decision::decided_by) and [why](Decision::cause). A shard that answers nothing is not asked any more until a probe
+//! finds it well, so that a dead cluster costs a request next to nothing.
+//!
+//! # Features
+//!
+//! - `adaptive`: [`Ceiling`]s that find their own height.
+//! - `metrics`: counts decisions, waits and failures through the facade of the [`metrics`](https://docs.rs/metrics) crate.
 
 mod acquire;
 pub mod address;
 pub mod admin;
 mod backoff;
+mod breaker;
 mod builder;
 mod caps;
+mod ceiling;
 mod charge;
 mod check;
 mod client;
@@ -46,8 +63,10 @@ mod decision;
 mod denials;
 mod engine;
 mod error;
+mod fallback;
 mod gather;
 mod giveback;
+mod observe;
 mod operations;
 mod pack;
 mod question;
@@ -57,17 +76,21 @@ mod routes;
 mod split;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod time;
 mod topology;
+mod way;
 #[doc(hidden)]
 pub mod wire;
 
 pub use acquire::Acquire;
 pub use builder::ClientBuilder;
+pub use ceiling::{Ceiling, Place};
 pub use charge::Charge;
 pub use check::{Check, CheckMany, Checking};
 pub use client::Client;
-pub use decision::{Decision, LimitDecision};
+pub use decision::{DecidedBy, Decision, LimitDecision};
 pub use error::{Error, ErrorKind};
+pub use fallback::Fallback;
 pub use operations::{Refund, Reset};
 pub use question::{Limit, Question, limit};
 pub use quorate_core::{

@@ -33,14 +33,14 @@ impl<'a> Reset<'a> {
         Reset { client, limit, deadline: None }
     }
 
-    /// How long to wait for it, from when it is awaited; the client's deadline if not set.
+    /// How long to wait for it, from when it is awaited; a second if not set, or the client's deadline if that is longer.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
     async fn run(self) -> Result<(), Error> {
-        let deadline = self.client.inner.deadline(self.deadline);
+        let deadline = self.client.inner.operation_deadline(self.deadline);
         let mut question = Question::from(self.limit);
         question.validate()?;
         match self.client.inner.operate(&mut question, deadline, None).await?.answer {
@@ -84,14 +84,14 @@ impl<'a> Refund<'a> {
         Refund { client, charge, deadline: None }
     }
 
-    /// How long to wait for it, from when it is awaited; the client's deadline if not set.
+    /// How long to wait for it, from when it is awaited; a second if not set, or the client's deadline if that is longer.
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
     async fn run(self) -> Result<usize, Error> {
-        let deadline = self.client.inner.deadline(self.deadline);
+        let deadline = self.client.inner.operation_deadline(self.deadline);
         let mut changed = 0;
         for part in &self.charge.parts {
             let answer = self.client.inner.operate_at(part, deadline, Operation::Refund(part)).await?;

@@ -10,6 +10,7 @@ use quorate_core::ShardId;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
+use crate::breaker::Gate;
 use crate::caps;
 use crate::error::{Error, ErrorKind};
 use crate::gather::Seat;
@@ -90,6 +91,8 @@ impl Slot {
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) shard: ShardId,
+    /// Whether checks are put in line at all.
+    pub(crate) gate: Gate,
     bell: mpsc::UnboundedSender<ShardId>,
     inner: Mutex<Inner>,
 }
@@ -130,7 +133,7 @@ struct Inner {
 impl Queue {
     /// The bell is unbounded, and holds each queue at most once.
     pub(crate) fn new(shard: ShardId, bell: mpsc::UnboundedSender<ShardId>) -> Queue {
-        Queue { shard, bell, inner: Mutex::default() }
+        Queue { shard, gate: Gate::new(shard), bell, inner: Mutex::default() }
     }
 
     /// Puts a check in line. Its policies are looked up, in the set of that version.

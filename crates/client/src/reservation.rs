@@ -10,8 +10,10 @@ use quorate_core::{Cost, caps as core_caps};
 use crate::caps;
 use crate::charge::Charge;
 use crate::client::{Client, decision};
-use crate::decision::Decision;
+use crate::decision::{DecidedBy, Decision};
 use crate::error::Error;
+use crate::fallback::{Fallback, Manner};
+use crate::observe;
 use crate::operations::undone;
 use crate::pack::{Operation, span};
 use crate::question::Question;
@@ -35,11 +37,12 @@ pub struct Reserve<'a> {
     question: Question<'a>,
     ttl: Duration,
     deadline: Option<Duration>,
+    fallback: Option<Fallback>,
 }
 
 impl<'a> Reserve<'a> {
     pub(crate) fn new(client: &'a Client, question: Question<'a>) -> Self {
-        Reserve { client, question, ttl: caps::RESERVATION, deadline: None }
+        Reserve { client, question, ttl: caps::RESERVATION, deadline: None, fallback: None }
     }
 
     /// What is reserved, in units: 0 to 10^12; of every limit that it names.
@@ -60,18 +63,31 @@ impl<'a> Reserve<'a> {
         self
     }
 
+    /// As [`Check::on_unavailable`](crate::Check::on_unavailable). A reservation that was granted without asking anybody holds
+    /// nothing, and settling it does nothing; one that this process granted on its share is settled here.
+    pub fn on_unavailable(mut self, fallback: Fallback) -> Self {
+        self.fallback = Some(fallback);
+        self
+    }
+
     async fn run(mut self) -> Result<Reservation, Error> {
+        let begun = observe::begin();
         let deadline = self.client.inner.deadline(self.deadline);
         self.question.validate()?;
+        self.client.inner.on_one_shard(&self.question)?;
         let ttl = span(self.ttl);
         if ttl.0 < 1 || ttl > core_caps::RESERVATION {
             let text =
                 format!("a reservation lives 1 µs to {}; it was asked for {:?}", core_caps::RESERVATION, self.ttl);
             return Err(Error::invalid(text));
         }
-        let question = &mut self.question;
-        let answer = self.client.inner.operate(question, deadline, Some(ttl)).await?;
-        let decision = decision(answer, question)?;
+        let (inner, question) = (&self.client.inner, &mut self.question);
+        let place = inner.enter(deadline).await?;
+        let answer = inner.operate(question, deadline, Some(ttl)).await;
+        drop(place);
+        let decided = answer.and_then(|answer| decision(answer, question));
+        let manner = Manner { fallback: self.fallback, reserve: Some(ttl) };
+        let decision = inner.conclude(question, manner, begun, decided)?;
         let charge = Charge::of(&decision);
         Ok(Reservation { client: self.client.clone(), decision, charge, ttl: self.ttl })
     }
@@ -125,7 +141,8 @@ impl Reservation {
     ///
     /// # Errors
     /// [`ErrorKind::Invalid`](crate::ErrorKind::Invalid) where the reservation was denied, or `actual` is above 10^12. Where
-    /// it fails otherwise, the whole reservation may stay charged.
+    /// it fails otherwise, the whole reservation may stay charged. It waits for a second, or the client's deadline if that is
+    /// longer.
     pub async fn settle(self, actual: u64) -> Result<usize, Error> {
         let n = self.decision.limits.len();
         self.settle_each(&vec![actual; n]).await
@@ -142,6 +159,9 @@ impl Reservation {
                 "the reservation was denied, so there is nothing to settle; look at allowed() first",
             ));
         }
+        if self.decision.decided_by == DecidedBy::FailOpen {
+            return Ok(0);
+        }
         let limits = &self.decision.limits;
         if actual.len() != limits.len() {
             let text = format!("{} amounts for {} limits; name one for each", actual.len(), limits.len());
@@ -156,7 +176,7 @@ impl Reservation {
         let actual = charged.map(|(_, units)| used(*units)).collect::<Result<Vec<_>, _>>()?;
         let Some(charge) = &self.charge else { return Ok(0) };
         let inner = &self.client.inner;
-        let (deadline, ttl, mut changed) = (inner.deadline(None), span(self.ttl), 0);
+        let (deadline, ttl, mut changed) = (inner.operation_deadline(None), span(self.ttl), 0);
         for part in &charge.parts {
             let settle = Operation::Settle { part, ttl, actual: &actual };
             changed += undone(inner.operate_at(part, deadline, settle).await?.answer)?;

@@ -113,11 +113,13 @@ fn picture(update: v1::TopologyUpdate) -> Result<Topology, String> {
         epoch: Epoch(update.epoch),
         nodes: update.nodes.into_iter().map(node).collect(),
         shards,
+        live_clients: update.live_clients,
     })
 }
 
 /// The newer of two pictures, shard by shard where they are of the same epoch: a leader is as new as its term.
 fn merge(before: &Topology, report: Topology) -> Topology {
+    let live_clients = report.live_clients;
     let (mut base, other) = if report.epoch >= before.epoch { (report, before) } else { (before.clone(), &report) };
     for shard in &mut base.shards {
         let Some(known) = other.shard(shard.id) else { continue };
@@ -125,6 +127,7 @@ fn merge(before: &Topology, report: Topology) -> Topology {
             (shard.term, shard.leader) = (known.term, known.leader);
         }
     }
+    base.live_clients = live_clients;
     base
 }
 

@@ -191,12 +191,13 @@ impl FakeCluster {
         FakeCluster::builder().toml(text).build()
     }
 
-    /// A client of this cluster, with the settings of [`Client::builder`].
+    /// A client of this cluster, with the settings of [`Client::builder`], but a deadline of a second.
     ///
     /// # Errors
     /// As [`ClientBuilder::connect`]: the cluster is [unavailable](Self::set_unavailable).
     pub async fn connect(&self) -> Result<Client, Error> {
-        self.connect_with(Client::builder()).await
+        // A test is not to depend on how fast its machine is.
+        self.connect_with(Client::builder().deadline(caps::OPERATION)).await
     }
 
     /// A client of this cluster with settings of its own; endpoints need not be named.

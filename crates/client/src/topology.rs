@@ -23,6 +23,9 @@ pub struct Topology {
     pub nodes: Vec<NodeInfo>,
     /// Every shard, by its arc, ascending; together they cover the ring.
     pub shards: Vec<ShardInfo>,
+    /// How many clients are about, this one included once it has asked something, as far as the nodes know: at least that
+    /// many, for one that crashed counts for an hour more, and large numbers are rounded up. 0 where none is known of.
+    pub live_clients: u64,
 }
 
 /// A node of the cluster.

@@ -39,7 +39,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 async fn start() -> (FakeCluster, Client) {
-    start_with(Client::builder()).await
+    start_with(Client::builder().deadline(ms(1_000))).await
 }
 
 async fn start_with(builder: quorate_client::ClientBuilder) -> (FakeCluster, Client) {

@@ -80,10 +80,10 @@ pub enum Mode {
 pub enum OnUnavailable {
     /// Grants, marked degraded.
     FailOpen,
-    /// Denies.
+    /// Refuses: the check ends with an error, which is no denial.
     #[default]
     FailClosed,
-    /// Decides in process, on this process's share of the limit.
+    /// Decides in process, on this process's share of the limit, marked degraded.
     Local {
         /// The share in parts per million, 1 to 1,000,000; none: one part for each live client.
         share_ppm: Option<u32>,

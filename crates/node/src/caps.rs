@@ -51,6 +51,8 @@ pub const FRAME_PATIENCE: Span = Span(30_000_000);
 pub const UNARY_PATIENCE: Duration = Duration::from_secs(5);
 /// Changes of the topology that come within this are told together.
 pub const TOPOLOGY_PAUSE: Duration = Duration::from_millis(10);
+/// How often the number of live clients is looked at.
+pub const COUNT_CLIENTS: Duration = Duration::from_secs(1);
 /// Bytes of a message from or to a client.
 pub const CLIENT_MESSAGE: usize = 4 << 20;
 /// Bytes of an operator's message: all policies of a cluster fit.

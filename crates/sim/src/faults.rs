@@ -46,6 +46,9 @@ pub struct Plan {
     pub large: bool,
     /// Whether new leaders are struck at once.
     pub ambush: bool,
+    /// Whether little is asked but what is denied, so that a leader that is cut off has nothing on its way that would keep it from
+    /// denying; and leaders are cut off more than anything else.
+    pub calm: bool,
     /// The longest pause between two faults, in microseconds.
     rest: i64,
     /// The weight of each kind of fault.
@@ -64,7 +67,12 @@ impl Plan {
         if weights.iter().all(|weight| *weight == 0) {
             weights = [1; KINDS];
         }
+        let calm = random.random_range(0..5) == 0;
+        if calm {
+            weights = [0, 0, 0, 0, 2, 0, 0, 0, 3, 0];
+        }
         Plan {
+            calm,
             lasts: random.random_range(15_000_000..30_000_000),
             large: random.random_range(0..10) == 0,
             ambush: random.random_range(0..4) == 0,

@@ -61,6 +61,8 @@ pub struct Load {
     pub number: usize,
     /// Whether it does nothing but ask what is denied.
     pub floods: bool,
+    /// Whether all the others do little, and give nothing back.
+    pub calm: bool,
     /// The machines that nodes run on.
     pub nodes: usize,
     /// Its way to them.
@@ -85,9 +87,11 @@ impl Load {
     /// A client of the cluster.
     pub async fn connect(&self, seed: u64) -> Option<Client> {
         let endpoints = (0..self.nodes).map(address as fn(Machine) -> String);
-        let builder = Client::builder().endpoints(endpoints).connect_timeout(Duration::from_secs(60));
+        // Some of the calls have less time than this, and some more: those with less are refused by an open breaker.
+        let builder = Client::builder().endpoints(endpoints).deadline(Duration::from_secs(1));
+        let builder = builder.connect_timeout(Duration::from_secs(60));
         // Who floods asks the nodes themselves, as many clients would together.
-        let builder = if self.floods { builder.remember_denials(Duration::ZERO) } else { builder };
+        let builder = if self.floods || self.calm { builder.remember_denials(Duration::ZERO) } else { builder };
         builder.connect_over(Arc::new(self.wire.clone()), seed).await.ok()
     }
 
@@ -159,6 +163,12 @@ impl Load {
     async fn one(&self, client: &Client, charges: &Mutex<Vec<Kept>>, random: &mut SmallRng) {
         if self.floods {
             return self.flood(client, charges, random).await;
+        }
+        if self.calm {
+            let key = format!("{{hot{}}}", random.random_range(0..HOT));
+            let one = Asked { policy: "window", key, cost: 1 };
+            let deadline = Duration::from_millis(random.random_range(60..250));
+            return self.check(client, charges, vec![one], None, (deadline, Duration::MAX)).await;
         }
         let deadline = Duration::from_millis(random.random_range(300..4_000));
         let first = Self::limit(random);

@@ -386,6 +386,7 @@ impl World {
         Load {
             number,
             floods: number == 0,
+            calm: self.plan.calm,
             nodes: NODES,
             wire: SimWire {
                 here: CLIENTS,

@@ -1,8 +1,9 @@
-//! Frames that belong to no session: one opens a session, one ends it.
+//! Frames that belong to no session: one opens a session, one ends it, one probes whether the shard answers.
 //!
-//! Neither carries anybody's command, so one whose answer does not come is simply done again: a session too many expires.
+//! None carries anybody's command, so one whose answer does not come is simply done again: a session too many expires. A probe
+//! ends a session that never was: it changes nothing, and takes the way through the log that a check takes.
 
-use quorate_core::NodeId;
+use quorate_core::{NodeId, SessionId};
 use quorate_proto::convert::{FrameHead, FramePacker};
 use tokio::time::Instant;
 
@@ -14,27 +15,43 @@ use crate::caps;
 /// An errand under way.
 pub(crate) struct Errand {
     pub(super) sent: Sent,
-    pub(super) closes: bool,
+    pub(super) kind: Kind,
     /// Then it is given up, and done again.
     pub(super) until: Instant,
 }
 
+/// What an errand is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Open,
+    Close,
+    Probe,
+}
+
+/// No session has this number.
+const NO_SESSION: SessionId = SessionId(0);
+
 impl Lane {
     /// False where the stream takes nothing.
     pub(super) fn open_session(&mut self, node: NodeId, generation: Generation, turn: &mut Turn<'_>) -> bool {
-        self.run_errand(node, generation, false, turn, |packer| packer.open_session(0))
+        self.run_errand(node, generation, Kind::Open, turn, |packer| packer.open_session(0))
+    }
+
+    /// False where the stream takes nothing.
+    pub(super) fn probe(&mut self, node: NodeId, generation: Generation, turn: &mut Turn<'_>) -> bool {
+        self.run_errand(node, generation, Kind::Probe, turn, |packer| packer.close_session(0, NO_SESSION))
     }
 
     /// Ends the session once nothing is under way; true when nothing is left to do.
     pub(crate) fn leave(&mut self, turn: &mut Turn<'_>) -> bool {
         let Some(session) = self.session.filter(|_| self.flights.is_empty()) else { return self.flights.is_empty() };
-        if self.errand.is_some() {
+        if self.errand.take_if(|errand| errand.kind == Kind::Probe).is_none() && self.errand.is_some() {
             return false;
         }
         let reached = self.target().map(|node| (node, turn.links.reach(node, turn.now)));
         let sent = match reached {
             Some((node, Reach::Up(generation))) => {
-                self.run_errand(node, generation, true, turn, |packer| packer.close_session(0, session))
+                self.run_errand(node, generation, Kind::Close, turn, |packer| packer.close_session(0, session))
             }
             _ => false,
         };
@@ -46,7 +63,7 @@ impl Lane {
         &mut self,
         node: NodeId,
         generation: Generation,
-        closes: bool,
+        kind: Kind,
         turn: &mut Turn<'_>,
         fill: impl FnOnce(&mut FramePacker),
     ) -> bool {
@@ -58,7 +75,7 @@ impl Lane {
         let sent = Sent::new(node, generation, head.tag, turn.now);
         let handed = turn.links.send(node, generation, packer.pack(&head), turn.now);
         if handed {
-            self.errand = Some(Errand { sent, closes, until: turn.now + caps::ERRAND });
+            self.errand = Some(Errand { sent, kind, until: turn.now + caps::ERRAND });
         }
         handed
     }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::links::Generation;
 use crate::caps;
+use crate::observe;
 use crate::pack::Sealed;
 
 #[derive(Debug)]
@@ -31,13 +32,14 @@ pub(crate) struct Sent {
     pub(crate) node: NodeId,
     pub(crate) generation: Generation,
     pub(crate) tag: u64,
+    pub(crate) at: Instant,
     /// When to ask elsewhere who leads, if no answer has come.
     pub(crate) nudge: Instant,
 }
 
 impl Sent {
     pub(crate) fn new(node: NodeId, generation: Generation, tag: u64, now: Instant) -> Sent {
-        Sent { node, generation, tag, nudge: now + caps::PATIENCE }
+        Sent { node, generation, tag, at: now, nudge: now + caps::PATIENCE }
     }
 
     pub(crate) fn is_on(&self, node: NodeId, generation: Generation) -> bool {
@@ -83,6 +85,9 @@ impl Flight {
     }
 
     pub(crate) fn sent(&mut self, sent: Sent) {
+        if !self.tags.is_empty() {
+            observe::sent_again();
+        }
         self.tags.push(sent.tag);
         self.turned_down.clear();
         self.sent = Some(sent);

@@ -17,7 +17,9 @@
 //!
 //! No I/O and no clock: the engine calls, and `Turn` is all that a lane can reach.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
 use quorate_core::{Epoch, NodeId, Sequence, SessionId, ShardId, Term};
 use quorate_proto::v1;
@@ -26,11 +28,13 @@ use tokio::time::Instant;
 use super::errand::Errand;
 use super::flight::{Flight, Sent};
 use super::links::{Generation, Links, Reach};
-use super::trouble::{Trouble, late, unknown};
+use super::trouble::{Trouble, late, tripped, unknown};
 use crate::backoff::Chance;
+use crate::breaker::Breaker;
 use crate::caps;
 use crate::error::{Error, ErrorKind};
 use crate::queue::{Closed, Failure, Queue};
+use crate::time::ClusterTime;
 use crate::topology::ShardInfo;
 
 /// What a lane can reach during one turn of the engine.
@@ -39,6 +43,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) epoch: Epoch,
     pub(crate) links: &'a mut Links,
     pub(crate) chance: &'a mut Chance,
+    pub(crate) time: &'a ClusterTime,
     /// The last tag given; unique in this client.
     pub(crate) tag: &'a mut u64,
 }
@@ -69,13 +74,15 @@ pub(crate) struct Lane {
     /// In a row.
     pub(super) failures: u32,
     pub(super) trouble: Option<Trouble>,
+    breaker: Breaker,
     /// The queue may hold something, and something may become late at that time.
     queued: bool,
     queue_deadline: Option<Instant>,
 }
 
 impl Lane {
-    pub(crate) fn new(queue: Arc<Queue>) -> Lane {
+    /// `patience` is how long the client waits for a check, unless it says otherwise.
+    pub(crate) fn new(queue: Arc<Queue>, patience: Duration) -> Lane {
         Lane {
             shard: queue.shard,
             queue,
@@ -90,6 +97,7 @@ impl Lane {
             pause: None,
             failures: 0,
             trouble: None,
+            breaker: Breaker::new(patience),
             queued: false,
             queue_deadline: None,
         }
@@ -146,7 +154,7 @@ impl Lane {
 
     /// Sends whatever can be sent now.
     pub(crate) fn pump(&mut self, turn: &mut Turn<'_>) {
-        self.expire(turn.now);
+        self.expire(turn);
         if !self.has_to_send() || self.pause.is_some_and(|until| turn.now < until) {
             return;
         }
@@ -165,6 +173,10 @@ impl Lane {
 
     fn send(&mut self, node: NodeId, generation: Generation, turn: &mut Turn<'_>) {
         if self.session.is_none() && self.errand.is_none() && !self.open_session(node, generation, turn) {
+            return self.congested(node, turn);
+        }
+        // Where a session is being opened, that is the probe.
+        if self.breaker.is_open() && self.errand.is_none() && !self.probe(node, generation, turn) {
             return self.congested(node, turn);
         }
         let mut at = 0;
@@ -242,20 +254,37 @@ impl Lane {
     }
 
     /// Answers what is too late, and forgets what nobody waits for.
-    fn expire(&mut self, now: Instant) {
+    fn expire(&mut self, turn: &mut Turn<'_>) {
+        let (now, missed) = (turn.now, Cell::new(0));
+        let late = |charged| {
+            missed.set(missed.get() + 1);
+            late(self.shard, self.trouble.as_ref(), charged)
+        };
         if self.queue_deadline.is_some_and(|deadline| deadline <= now) {
-            self.queue_deadline = self.queue.expire(now, || late(self.shard, self.trouble.as_ref(), false));
+            self.queue_deadline = self.queue.expire(now, || late(false));
         }
         if self.flights.iter().any(|flight| flight.earliest.is_some_and(|earliest| earliest <= now)) {
             for flight in &mut self.flights {
                 let charged = flight.may_have_charged();
-                let error = || late(self.shard, self.trouble.as_ref(), charged);
-                flight.earliest = flight.sealed.expire(now, error);
+                flight.earliest = flight.sealed.expire(now, || late(charged));
             }
             self.flights.retain(|flight| flight.sealed.is_awaited());
         }
-        if self.errand.as_ref().is_some_and(|errand| errand.until <= now) {
-            self.errand = None;
+        if missed.get() > 0 && self.breaker.missed(missed.get(), now) {
+            self.queue.gate.shut(tripped(self.shard, self.trouble.as_ref()));
+        }
+        if self.errand.take_if(|errand| errand.until <= now).is_some() && self.breaker.is_open() {
+            self.back_off(turn);
+        }
+    }
+
+    /// That attempt was answered. In time, it shows that the shard can be asked again; too late, it does not.
+    pub(super) fn proved(&mut self, attempt: Sent, turn: &mut Turn<'_>) {
+        if self.breaker.answered(turn.now.saturating_duration_since(attempt.at)) {
+            self.queue.gate.open();
+            self.worked();
+        } else if self.breaker.is_open() && self.pause.is_none() {
+            self.back_off(turn);
         }
     }
 
@@ -275,12 +304,13 @@ impl Lane {
     }
 
     fn has_work(&self) -> bool {
-        self.queued || self.errand.is_some() || !self.flights.is_empty()
+        self.queued || self.errand.is_some() || !self.flights.is_empty() || self.breaker.is_open()
     }
 
     fn has_to_send(&self) -> bool {
         let room = self.flights.len() < caps::FRAMES_IN_FLIGHT;
-        (self.queued && room && (self.session.is_some() || self.errand.is_none()))
+        (self.breaker.is_open() && self.errand.is_none())
+            || (self.queued && room && (self.session.is_some() || self.errand.is_none()))
             || self.flights.iter().any(|flight| {
                 flight.sent.is_none() && (flight.number.is_some() || self.session.is_some() || self.errand.is_none())
             })
@@ -313,6 +343,9 @@ impl Lane {
         for pack in self.queue.close(why) {
             pack.seal().fail(|| why.failure());
         }
+        // Nothing is worth a probe any more.
+        self.breaker.reset();
+        self.queue.gate.open();
         self.queued = false;
         self.queue_deadline = None;
     }

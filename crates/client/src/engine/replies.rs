@@ -4,6 +4,7 @@ use quorate_core::{Answer, NodeId, PlaceAnswer, SessionId};
 use quorate_proto::convert::{Outcome, unpack_answer};
 use quorate_proto::v1::{self, ErrorCode};
 
+use super::errand::Kind;
 use super::lane::{Heard, Lane, Turn};
 use super::trouble::{Trouble, unknown};
 use crate::error::{Error, ErrorKind};
@@ -39,21 +40,27 @@ impl Lane {
 
     fn errand_done(&mut self, node: NodeId, answer: &v1::FrameAnswer, turn: &mut Turn<'_>) {
         let Some(errand) = self.errand.take() else { return };
-        if errand.closes {
+        if errand.kind == Kind::Close {
             self.session = None;
             return;
         }
         let refused = match &answer.error {
             Some(error) => Some(error.clone()),
             None => match unpack_answer(answer).ok().and_then(|mut all| all.pop()).map(|one| one.outcome) {
-                Some(Outcome::Answer(Answer::SessionOpened(session))) => return self.session_opened(session),
+                Some(Outcome::Answer(Answer::SessionOpened(session))) if errand.kind == Kind::Open => {
+                    self.session_opened(session);
+                    return self.proved(errand.sent, turn);
+                }
+                Some(Outcome::Answer(Answer::Done)) if errand.kind == Kind::Probe => {
+                    return self.proved(errand.sent, turn);
+                }
                 Some(Outcome::Error(error)) => Some(error),
                 _ => None,
             },
         };
         let refused = refused.unwrap_or_else(|| v1::Error {
             code: ErrorCode::Unavailable.into(),
-            message: "it answered a session's opening with something else".to_owned(),
+            message: "it answered a session's opening, or a probe, with something else".to_owned(),
             ..Default::default()
         });
         // Whatever it is: nobody's command was in it, and it can be asked again.
@@ -105,11 +112,13 @@ impl Lane {
                 return;
             }
         };
+        let attempt = self.flights.get(at).and_then(|flight| flight.sent).filter(|sent| sent.tag == answer.tag);
         let mut worked = false;
         for one in outcomes {
             match one.outcome {
                 Outcome::Answer(decided) => {
                     worked = true;
+                    turn.time.saw(one.receipt.stamp, turn.now);
                     let Some(flight) = self.flights.get_mut(at) else { return };
                     let answer = PlaceAnswer { place: one.place, receipt: one.receipt, answer: decided };
                     flight.sealed.answer(one.place, Ok(answer));
@@ -119,6 +128,9 @@ impl Lane {
         }
         if worked {
             self.worked();
+            if let Some(attempt) = attempt {
+                self.proved(attempt, turn);
+            }
         }
     }
 
@@ -160,7 +172,7 @@ impl Lane {
     }
 
     /// Something was answered: whatever was wrong is over.
-    fn worked(&mut self) {
+    pub(super) fn worked(&mut self) {
         self.failures = 0;
         self.pause = None;
         self.trouble = None;

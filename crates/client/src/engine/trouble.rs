@@ -39,6 +39,18 @@ pub(crate) fn late(shard: ShardId, trouble: Option<&Trouble>, may_have_charged: 
     }
 }
 
+/// The shard's breaker has opened: checks are not put in line any more.
+pub(crate) fn tripped(shard: ShardId, trouble: Option<&Trouble>) -> Error {
+    let (kind, why) = match trouble {
+        Some(trouble) => (trouble.kind, trouble.text.as_str()),
+        None => (ErrorKind::Unavailable, "it says nothing"),
+    };
+    let text = format!(
+        "shard {shard} has answered no check in time for a while ({why}), so it is not asked until a probe is answered; nothing was charged"
+    );
+    Error::new(kind, text)
+}
+
 /// What became of a frame that was sent can no longer be learned.
 pub(crate) fn unknown(shard: ShardId, why: &str) -> Error {
     let text = format!(

@@ -56,6 +56,8 @@ struct World {
     /// Ends every stream to a node when it is changed.
     cuts: BTreeMap<u64, watch::Sender<u64>>,
     cluster_id: u8,
+    /// As nodes tell it.
+    live_clients: u64,
     /// Where nodes really listen, if they do.
     addresses: BTreeMap<u64, String>,
 }
@@ -115,6 +117,7 @@ impl Nodes {
             violations: Vec::new(),
             cuts: (1..=NODES).map(|node| (node, watch::channel(0).0)).collect(),
             cluster_id: 9,
+            live_clients: 0,
             addresses: BTreeMap::new(),
         };
         Nodes { topology: Arc::new(watch::channel(world.update()).0), world: Arc::new(Mutex::new(world)) }
@@ -281,6 +284,12 @@ impl Nodes {
         self.publish();
     }
 
+    /// Tells the clients that so many of them are about.
+    pub fn set_live_clients(&self, live_clients: u64) {
+        self.lock().live_clients = live_clients;
+        self.publish();
+    }
+
     /// Makes it another cluster.
     pub fn set_cluster(&self, id: u8) {
         self.lock().cluster_id = id;
@@ -390,6 +399,7 @@ impl World {
             shards: self.ring.arcs().iter().map(shard).collect(),
             ring_secret: RING.0.to_vec().into(),
             policies: Some(convert::policy_set_to_wire(&self.policies)),
+            live_clients: self.live_clients,
         }
     }
 

@@ -79,7 +79,7 @@ impl Fake {
     }
 
     pub fn builder(&self) -> quorate_client::ClientBuilder {
-        Client::builder().endpoints(Nodes::endpoints())
+        Client::builder().endpoints(Nodes::endpoints()).deadline(Duration::from_secs(1))
     }
 
     pub fn wire(&self) -> Arc<dyn Wire> {

@@ -346,7 +346,8 @@ impl Member {
         let replica = Replica::new(shard.id, state, group);
         self.dispatch.add(replica.group(), files);
         self.replicas.lock().unwrap_or_else(PoisonError::into_inner).insert(shard.id, replica.clone());
-        self.front.add_shard(replica.clone(), shard.arc);
+        let counted = replica.clone();
+        self.front.add_shard(replica.clone(), shard.arc, move || counted.sessions());
         let measured = replica.clone();
         self.keep(replica.group(), shard.replicas.clone(), move || measured.state_bytes());
         Ok(())

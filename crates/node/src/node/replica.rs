@@ -53,6 +53,11 @@ impl Replica {
         usage.keys * 48 + usage.log_bytes + usage.session_bytes
     }
 
+    /// Sessions that it knows of: clients that are about, and those that crashed within the hour.
+    pub(super) fn sessions(&self) -> u64 {
+        self.state.lock().usage().sessions
+    }
+
     /// What it says of itself.
     pub(super) fn status(&self) -> v1::ReplicaStatus {
         let state = self.state.lock();

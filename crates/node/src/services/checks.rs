@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::future::ready;
 use futures::{Stream, StreamExt, stream};
-use quorate_client::{Client, ErrorKind, Question, limit};
+use quorate_client::{Client, ErrorKind, Fallback, Question, limit};
 use quorate_proto::convert::receipt_to_wire;
 use quorate_proto::v1;
 use tokio::sync::OnceCell;
@@ -70,7 +70,9 @@ impl v1::checks_server::Checks for Checks {
         if let Some(us) = request.max_delay_us {
             question = question.max_delay(Duration::from_micros(us));
         }
-        let answered = client.check_many([question]).deadline(patience).await;
+        // A node speaks for the cluster, and decides nothing by itself: what to do without it is for the caller to say.
+        let asked = client.check_many([question]).deadline(patience).on_unavailable(Fallback::FailClosed);
+        let answered = asked.await;
         match answered.into_iter().next() {
             Some(Ok(decision)) => Ok(Response::new(decision_to_wire(&decision))),
             Some(Err(error)) => Err(status(&error)),

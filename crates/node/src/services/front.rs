@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! control state ─┬► ingress: secrets, epoch, shards         leadership of each shard ─┐
-//!                ├► sequencers: newer policy sets                                     ├► topology for clients
+//!                ├► sequencers: newer policy sets            sessions of each replica ├► topology for clients
 //!                └► clock: who has a say                     control state ───────────┘
 //! ```
 //!
@@ -18,6 +18,7 @@ use quorate_proto::convert::policy_set_to_wire;
 use quorate_proto::v1;
 use tokio::sync::watch;
 
+use super::census::{Census, keep_counting};
 use super::ingress::{ClusterView, Door, Ingress};
 use super::topology::keep_telling;
 use crate::caps;
@@ -38,6 +39,7 @@ pub struct Front {
     clock: ClusterClock,
     policies: watch::Receiver<Arc<PolicySet>>,
     leaders: Leaders,
+    census: Arc<Census>,
     changes: watch::Sender<u64>,
     queue: QueueCaps,
 }
@@ -55,25 +57,33 @@ impl Front {
         let (policies, policies_seen) = watch::channel(Arc::default());
         let (voters, voters_seen) = watch::channel(Vec::new());
         let (changes, changes_seen) = watch::channel(0);
-        let leaders = Leaders::default();
+        let (leaders, census) = (Leaders::default(), Arc::<Census>::default());
         let build = {
-            let (control, leaders) = (control.clone(), Arc::clone(&leaders));
+            // Weak, or the count would keep alive whom it tells, and be kept alive by them.
+            let (control, leaders, census) = (control.clone(), Arc::clone(&leaders), Arc::downgrade(&census));
             move || {
                 let state = Arc::clone(&control.borrow());
-                state.is_born().then(|| topology(&state, &leaders))
+                state.is_born().then(|| topology(&state, &leaders, census.upgrade().map_or(0, |census| census.told())))
             }
         };
         tokio::spawn(follow(control, Arc::clone(&ingress), policies, voters, changes.clone()));
         tokio::spawn(keep_sampling(clock.clone(), ask, voters_seen));
         tokio::spawn(keep_telling(changes_seen, build, clients));
+        tokio::spawn(keep_counting(Arc::downgrade(&census), changes.clone()));
         let queue = QueueCaps { commands: queue_commands, bytes: caps::QUEUE_BYTES };
-        Front { ingress, clock, policies: policies_seen, leaders, changes, queue }
+        Front { ingress, clock, policies: policies_seen, leaders, census, changes, queue }
     }
 
-    /// Opens the way into a shard of which this node holds a replica.
-    pub fn add_shard<S: Proposer + Clone>(&self, shard: S, arc: quorate_core::Arc) {
+    /// Opens the way into a shard of which this node holds a replica; `sessions` counts those that the replica has.
+    pub fn add_shard<S: Proposer + Clone>(
+        &self,
+        shard: S,
+        arc: quorate_core::Arc,
+        sessions: impl Fn() -> u64 + Send + Sync + 'static,
+    ) {
         let (id, leadership) = (shard.id(), shard.leadership());
         self.leaders.lock().unwrap_or_else(PoisonError::into_inner).insert(id, leadership.clone());
+        self.census.add(id, sessions);
         let (sequencer, _) = Sequencer::start(shard.clone(), self.clock.clone(), self.policies.clone(), self.queue);
         let policy_version = Box::new(move || shard.policy_version());
         self.ingress.add_door(Door { sequencer, arc, policy_version });
@@ -136,7 +146,7 @@ async fn tell_of(mut leadership: watch::Receiver<Leadership>, changes: watch::Se
     }
 }
 
-fn topology(state: &ControlState, leaders: &Leaders) -> v1::TopologyUpdate {
+fn topology(state: &ControlState, leaders: &Leaders, live_clients: u64) -> v1::TopologyUpdate {
     let leaders = leaders.lock().unwrap_or_else(PoisonError::into_inner);
     let shard = |shard: &ShardInfo| {
         let known = leaders.get(&shard.id).map(|leadership| *leadership.borrow()).unwrap_or_default();
@@ -150,5 +160,6 @@ fn topology(state: &ControlState, leaders: &Leaders) -> v1::TopologyUpdate {
         shards: state.shards.iter().map(shard).collect(),
         ring_secret: Bytes::copy_from_slice(&state.ring_secret().0),
         policies: Some(policy_set_to_wire(&state.policies)),
+        live_clients,
     }
 }

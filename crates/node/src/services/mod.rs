@@ -3,6 +3,7 @@
 //! Handlers decode, call, and encode; whatever they lean on comes in from outside. Every refusal says what to do next.
 
 pub mod admin;
+mod census;
 pub mod checks;
 mod connections;
 pub mod frames;

@@ -102,7 +102,7 @@ impl Served {
         let front = Front::start(Arc::clone(&self.ingress), clock, follow, ask, self.clients.clone(), 4096);
         for shard in shards {
             let (instant, leadership) = Instant::new(shard.id, shard.arc);
-            front.add_shard(instant, shard.arc);
+            front.add_shard(instant, shard.arc, || 0);
             self.alive.push(leadership);
         }
         self.control = Some((control, front));
@@ -165,11 +165,16 @@ async fn a_plain_check_is_routed_by_the_node() {
     assert_eq!(checks.check(asking(vec![])).await.unwrap_err().code(), tonic::Code::InvalidArgument);
     let unknown = checks.check(asking(vec![named("nobody", "alice")])).await.unwrap_err();
     assert_eq!(unknown.code(), tonic::Code::NotFound);
-    // Two of these fall to different shards.
-    let spread = (0..16).map(|i| named("per-user", &format!("user-{i}"))).collect();
-    let refused = checks.check(asking(spread)).await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::InvalidArgument);
-    assert!(refused.message().contains('{'), "{refused:?} does not name hash tags");
+    // Two of these fall to different shards: charged together, or given back.
+    let spread = |first, others| {
+        let cost = move |i| Some(if i == 0 { first } else { others });
+        let named = |i| v1::NamedLimit { cost: cost(i), ..named("per-user", &format!("user-{i}")) };
+        asking((0..16).map(named).collect())
+    };
+    assert!(checks.check(spread(2, 2)).await.unwrap().into_inner().allowed);
+    let denied = checks.check(spread(2, 1)).await.unwrap().into_inner();
+    assert!(!denied.allowed && denied.limits.iter().all(|limit| !limit.charged && limit.remaining == 1));
+    assert!(checks.check(spread(1, 1)).await.unwrap().into_inner().allowed);
 }
 
 #[tokio::test]
