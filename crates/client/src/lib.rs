@@ -35,6 +35,10 @@ mod decision;
 mod engine;
 mod error;
 mod gather;
+#[cfg(feature = "tower")]
+pub mod identity;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod operations;
 mod pack;
 mod question;
@@ -42,6 +46,8 @@ mod queue;
 mod reservation;
 mod routes;
 mod topology;
+#[cfg(feature = "tower")]
+mod wall;
 #[doc(hidden)]
 pub mod wire;
 
