@@ -10,11 +10,12 @@ use http::{Response, StatusCode};
 use problem_details::ProblemDetails;
 use serde::Serialize;
 
-use super::dialect::seconds;
+use super::dialect::{Dialect, seconds, tell};
 use crate::caps;
 use crate::decision::Decision;
 use crate::error::Error;
 use crate::identity::Parts;
+use crate::wall;
 
 /// A request that was denied, as [`RateLimitLayer::on_denied`](super::RateLimitLayer::on_denied) sees it.
 ///
@@ -71,7 +72,43 @@ struct Members<'a> {
     retry_after_seconds: Option<u64>,
 }
 
+/// The answer that a layer gives to what is denied, for services that ask by themselves: 429 with `Retry-After`, a problem that
+/// names the policy, and [`Dialect::XRateLimit`].
+///
+/// ```
+/// # async fn f(client: quorate_client::Client) -> Result<http::Response<bytes::Bytes>, quorate_client::Error> {
+/// use quorate_client::layer::too_many_requests;
+/// let decision = client.check("per-user", "alice").await?;
+/// if !decision.allowed {
+///     return Ok(too_many_requests(&decision));
+/// }
+/// # Ok(http::Response::default()) }
+/// ```
+pub fn too_many_requests(decision: &Decision) -> Response<Bytes> {
+    let mut response = problem(&denial(decision));
+    tell(&[Dialect::XRateLimit], decision, None, wall::now, response.headers_mut());
+    response
+}
+
+/// The answer that a layer gives where there is no decision: 503 with `Retry-After`, and a problem that names the policy.
+///
+/// ```
+/// let response = quorate_client::layer::service_unavailable("per-user");
+/// assert_eq!((response.status().as_u16(), &response.headers()["retry-after"]), (503, &"1".parse().unwrap()));
+/// ```
+pub fn service_unavailable(policy: &str) -> Response<Bytes> {
+    problem(&no_decision(policy))
+}
+
 pub(super) fn denied(request: &Parts, decision: &Decision) -> Response<Bytes> {
+    write(request, &denial(decision))
+}
+
+pub(super) fn unavailable(request: &Parts, policy: &str) -> Response<Bytes> {
+    write(request, &no_decision(policy))
+}
+
+fn denial(decision: &Decision) -> Refusal<'_> {
     let deniers = decision.limits.iter().filter(|one| !one.allowed && !one.shadow);
     let policies: Vec<&str> = deniers.map(|one| &*one.policy).collect();
     let named = policies.join(" and ");
@@ -79,19 +116,18 @@ pub(super) fn denied(request: &Parts, decision: &Decision) -> Response<Bytes> {
         Some(wait) => format!("the limit {named} is used up; try again in {} s", retry_seconds(wait)),
         None => format!("this request costs more than the limit {named} can ever grant; waiting does not help"),
     };
-    let retry_after = decision.retry_after;
-    write(request, &Refusal { status: StatusCode::TOO_MANY_REQUESTS, detail, policies, is_denial: true, retry_after })
+    let (status, retry_after) = (StatusCode::TOO_MANY_REQUESTS, decision.retry_after);
+    Refusal { status, detail, policies, is_denial: true, retry_after }
 }
 
-pub(super) fn unavailable(request: &Parts, policy: &str) -> Response<Bytes> {
-    let refusal = Refusal {
+fn no_decision(policy: &str) -> Refusal<'_> {
+    Refusal {
         status: StatusCode::SERVICE_UNAVAILABLE,
         detail: "the rate limiter could not be asked in time; try again a little later".to_owned(),
         policies: vec![policy],
         is_denial: false,
         retry_after: Some(caps::RETRY_UNAVAILABLE),
-    };
-    write(request, &refusal)
+    }
 }
 
 pub(super) fn missing_key(request: &Parts, policy: &str) -> Response<Bytes> {

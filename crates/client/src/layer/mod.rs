@@ -52,7 +52,7 @@ use bytes::Bytes;
 use http::Response;
 use tower_layer::Layer;
 
-pub use answer::{Denied, Unavailable};
+pub use answer::{Denied, Unavailable, service_unavailable, too_many_requests};
 pub use body::ResponseBody;
 pub use cost::RequestCost;
 pub use decided::Decided;
