@@ -117,7 +117,7 @@ mod tests {
 requests/s      153  (1,530 in 10s)
 statuses        200 1,500, 429 30
 failed          none
-latency         p50 766µs  p90 1.38ms  p99 1.52ms  p99.9 1.54ms  max 1.54ms
+latency         p50 766µs  p90 1.38ms  p99 1.52ms  p99.9 1.53ms  max 1.54ms
 Retry-After     after it, granted 28 of 29; a second before, refused 12 of 12
                 2 refusals without it
                 1 waits longer than what was left of the run

@@ -84,6 +84,13 @@ pub struct Target {
 }
 
 impl Target {
+    /// The connection that the last answer left open. Taken out, so that one that is given up half way is not used again.
+    async fn kept(&mut self) -> Option<SendRequest<Full<Bytes>>> {
+        let mut kept = self.connection.take()?;
+        kept.ready().await.ok()?;
+        Some(kept)
+    }
+
     async fn connect(&self) -> Option<SendRequest<Full<Bytes>>> {
         let stream = TcpStream::connect(&self.address).await.ok()?;
         stream.set_nodelay(true).ok()?;
@@ -96,10 +103,9 @@ impl Target {
 
 impl Service for Target {
     async fn send(&mut self) -> Result<Answer, &'static str> {
-        // Taken out, so that one that is given up half way is not used again.
-        let mut connection = match self.connection.take() {
-            Some(mut kept) if kept.ready().await.is_ok() => kept,
-            _ => self.connect().await.ok_or("connect")?,
+        let mut connection = match self.kept().await {
+            Some(kept) => kept,
+            None => self.connect().await.ok_or("connect")?,
         };
         let mut request = Request::new(Full::new(self.body.clone()));
         *request.method_mut() = self.method.clone();
