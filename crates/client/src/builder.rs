@@ -8,6 +8,7 @@ use tokio::time::timeout;
 
 use crate::caps;
 use crate::client::{Client, Inner};
+use crate::denials::Denials;
 use crate::engine;
 use crate::error::{Error, ErrorKind};
 use crate::wire::{Grpc, Wire};
@@ -30,11 +31,17 @@ pub struct ClientBuilder {
     endpoints: Vec<String>,
     deadline: Duration,
     connect_timeout: Duration,
+    remember_denials: Duration,
 }
 
 impl Default for ClientBuilder {
     fn default() -> Self {
-        ClientBuilder { endpoints: Vec::new(), deadline: caps::DEADLINE, connect_timeout: caps::CONNECT }
+        ClientBuilder {
+            endpoints: Vec::new(),
+            deadline: caps::DEADLINE,
+            connect_timeout: caps::CONNECT,
+            remember_denials: caps::DENIAL,
+        }
     }
 }
 
@@ -60,6 +67,16 @@ impl ClientBuilder {
         self
     }
 
+    /// How long a denial is remembered at most, 1 s if not set, at most an hour; zero asks the cluster every time.
+    ///
+    /// A check that was denied is answered from memory until its [`retry_after`](crate::Decision::retry_after), but no longer
+    /// than this: see [`Decision::remembered`](crate::Decision::remembered). This client's own refunds, settlements and resets
+    /// of a key make it forget. Those of others it does not see: for so long, what they give back may go unseen.
+    pub fn remember_denials(mut self, most: Duration) -> Self {
+        self.remember_denials = most;
+        self
+    }
+
     /// Connects: returns once the topology is known. Connections to the nodes that lead are opened when they are needed.
     /// Has to be called within a tokio runtime, on which the client's tasks then run.
     ///
@@ -77,10 +94,11 @@ impl ClientBuilder {
     pub async fn connect_over(self, wire: Arc<dyn Wire>, seed: u64) -> Result<Client, Error> {
         let endpoints = addresses(&self.endpoints)?;
         let deadline = self.deadline.min(caps::DEADLINE_MAX);
+        let denials = Denials::new(self.remember_denials, seed, Arc::clone(&wire));
         let mut shared = engine::start(wire, endpoints.clone(), seed);
         let known = timeout(self.connect_timeout, shared.changes.wait_for(|changes| *changes > 0)).await;
         match known.map(|known| known.is_ok()) {
-            Ok(true) => Ok(Client { inner: Arc::new(Inner::new(shared, deadline)) }),
+            Ok(true) => Ok(Client { inner: Arc::new(Inner::new(shared, deadline, denials)) }),
             _ => Err(unreachable(&endpoints, self.connect_timeout, &shared.tried.text())),
         }
     }

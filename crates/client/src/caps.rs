@@ -33,6 +33,23 @@ pub(crate) const NODES: usize = 1024;
 /// Names remembered as not in the policy set in force, so that a wrong one costs its long wait once.
 pub(crate) const UNKNOWN_NAMES: usize = 256;
 
+/// Denials remembered at once: slots by hash, of which the newer denial takes the older one's.
+pub(crate) const DENIALS: usize = 8 * 1024;
+/// Bytes of keys of one check whose denial is remembered; with longer ones, the cluster is asked each time.
+pub(crate) const DENIAL_BYTES: usize = 512;
+/// Charges that nobody will use, given back in the background at once; one more stays charged.
+pub(crate) const GIVE_BACKS: usize = 1024;
+
+/// How long a denial is remembered at most, unless set.
+pub(crate) const DENIAL: Duration = Duration::from_secs(1);
+/// The longest that can be set.
+pub(crate) const DENIAL_MAX: Duration = Duration::from_secs(3600);
+/// How long a turn is waited for, unless set.
+pub(crate) const ACQUIRE: Duration = Duration::from_secs(10);
+/// What an `acquire` leaves the cluster for an answer, at least: its time may be over the moment that its turn comes.
+pub(crate) const ACQUIRE_ANSWER: Duration = Duration::from_millis(50);
+/// How long it is tried to give back what nobody uses.
+pub(crate) const GIVE_BACK: Duration = Duration::from_secs(10);
 /// How long a check waits for its decision, unless set.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(1);
 /// The longest deadline that can be set.
@@ -112,6 +129,8 @@ const _: () = assert!(3 * KEY_PART_BYTES + 2 <= KEY_BYTES && KEY_TAG_BYTES + 2 <
 const _: () = assert!(HOP_BYTES <= HOPS_BYTES && 2 * KEY_BYTES <= SIGNED_BYTES);
 const _: () = assert!(FRAMES_IN_FLIGHT <= STREAM_FRAMES && (FRAMES_IN_FLIGHT as u64) < SESSION_SPAN);
 const _: () = assert!(LIMITS_PER_CHECK * KEY_BYTES <= FRAME_BYTES && FRAME_BYTES <= QUEUED_BYTES);
+const _: () = assert!(DENIALS.is_power_of_two() && DENIAL.as_micros() <= DENIAL_MAX.as_micros());
+const _: () = assert!(ACQUIRE.as_micros() <= DEADLINE_MAX.as_micros());
 const _: () = assert!(PATIENCE.as_micros() < SILENCE.as_micros());
 const _: () =
     assert!(BACKOFF_FIRST.as_micros() < BACKOFF_MAX.as_micros() && BACKOFF_MAX.as_micros() < DEADLINE.as_micros());

@@ -48,14 +48,15 @@ impl Charge {
         if decision.taken {
             return None;
         }
-        let items: Vec<_> = decision
-            .limits
-            .iter()
-            .filter(|one| one.charged)
-            .map(|one| Item { policy: one.id, key: one.key.as_bytes().into(), cost: one.cost(), mark: one.mark })
-            .collect();
-        let part = Part { receipt: decision.receipt, items };
-        (!part.items.is_empty()).then(|| Charge { parts: vec![part] })
+        let mut parts: Vec<Part> = Vec::new();
+        for one in decision.limits.iter().filter(|one| one.charged) {
+            let item = Item { policy: one.id, key: one.key.as_bytes().into(), cost: one.cost(), mark: one.mark };
+            match parts.iter_mut().find(|part| part.receipt == one.receipt) {
+                Some(part) => part.items.push(item),
+                None => parts.push(Part { receipt: one.receipt, items: vec![item] }),
+            }
+        }
+        (!parts.is_empty()).then_some(Charge { parts })
     }
 }
 

@@ -5,14 +5,17 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt as _, StreamExt as _};
+use quorate_core::PlaceAnswer;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::caps;
 use crate::client::{Client, decision};
 use crate::decision::Decision;
+use crate::denials::Before;
 use crate::error::Error;
 use crate::gather::Gathering;
 use crate::question::Question;
@@ -73,8 +76,7 @@ impl<'a> IntoFuture for Check<'a> {
     type IntoFuture = Checking<'a>;
 
     fn into_future(self) -> Checking<'a> {
-        let deadline = self.client.inner.deadline(self.deadline);
-        Checking { client: self.client, question: self.question, deadline, state: State::Asked }
+        Checking { client: self.client, question: self.question, state: State::Asked(self.deadline) }
     }
 }
 
@@ -83,15 +85,35 @@ impl<'a> IntoFuture for Check<'a> {
 pub struct Checking<'a> {
     client: &'a Client,
     question: Question<'a>,
-    deadline: Instant,
     state: State<'a>,
 }
 
 enum State<'a> {
-    Asked,
-    Waiting(oneshot::Receiver<Outcome>),
+    /// With the deadline that was set.
+    Asked(Option<Duration>),
+    Waiting(Asked, oneshot::Receiver<Outcome>),
     /// Its way has changed before it was executed; rare, so it may cost more.
     Detour(BoxFuture<'a, Result<Decision, Error>>),
+}
+
+/// A check that was sent.
+#[derive(Clone, Copy)]
+struct Asked {
+    deadline: Instant,
+    before: Option<Before>,
+}
+
+impl Asked {
+    /// Asks where one answer is not enough: of several shards, or again because its way has changed.
+    async fn decide(self, client: &Client, mut question: Question<'_>) -> Result<Decision, Error> {
+        let decided = client.inner.decide(&mut question, self.deadline).await;
+        decided.inspect(|decision| client.inner.remember(self.before.as_ref(), &question, decision))
+    }
+
+    fn hear(&self, client: &Client, question: &mut Question<'_>, answer: PlaceAnswer) -> Result<Decision, Error> {
+        let decided = decision(answer, question);
+        decided.inspect(|decision| client.inner.remember(self.before.as_ref(), question, decision))
+    }
 }
 
 impl std::fmt::Debug for Checking<'_> {
@@ -107,23 +129,28 @@ impl Future for Checking<'_> {
         let this = self.get_mut();
         loop {
             this.state = match &mut this.state {
-                State::Asked => {
+                State::Asked(deadline) => {
                     this.question.validate()?;
-                    let (slot, outcome) = Slot::one(this.deadline);
-                    this.client.inner.submit(&mut this.question, slot);
-                    State::Waiting(outcome)
+                    let (inner, now) = (&this.client.inner, Instant::now());
+                    let before = match inner.recall(&mut this.question, now) {
+                        Ok(denial) => return Poll::Ready(Ok(denial)),
+                        Err(before) => before,
+                    };
+                    let asked = Asked { deadline: inner.deadline_from(now, *deadline), before };
+                    if inner.is_split(&this.question) {
+                        State::Detour(asked.decide(this.client, std::mem::take(&mut this.question)).boxed())
+                    } else {
+                        let (slot, outcome) = Slot::one(asked.deadline);
+                        inner.submit(&mut this.question, slot);
+                        State::Waiting(asked, outcome)
+                    }
                 }
-                State::Waiting(outcome) => match std::task::ready!(outcome.poll_unpin(cx)) {
-                    Ok(Ok(answer)) => return Poll::Ready(decision(answer, &mut this.question)),
+                State::Waiting(asked, outcome) => match std::task::ready!(outcome.poll_unpin(cx)) {
+                    Ok(Ok(answer)) => return Poll::Ready(asked.hear(this.client, &mut this.question, answer)),
                     Ok(Err(Failure::Final(error))) => return Poll::Ready(Err(error)),
                     Ok(Err(Failure::Moved(_))) => {
-                        let (client, mut question, deadline) =
-                            (this.client, std::mem::take(&mut this.question), this.deadline);
-                        let ask = async move {
-                            let answer = client.inner.ask(&mut question, deadline).await?;
-                            decision(answer, &mut question)
-                        };
-                        State::Detour(ask.boxed())
+                        let asked = *asked;
+                        State::Detour(asked.decide(this.client, std::mem::take(&mut this.question)).boxed())
                     }
                     Err(_) => return Poll::Ready(Err(Error::abandoned())),
                 },
@@ -163,33 +190,83 @@ impl<'a> CheckMany<'a> {
     }
 
     async fn ask(mut self) -> Vec<Result<Decision, Error>> {
-        let deadline = self.client.inner.deadline(self.deadline);
+        let now = Instant::now();
         if self.questions.len() > caps::CHECKS_AT_ONCE {
             let text = format!("more than {} checks at once; ask them in parts", caps::CHECKS_AT_ONCE);
             return vec![Err(Error::invalid(text))];
         }
-        if self.questions.is_empty() {
-            return Vec::new();
+        let client = self.client;
+        let deadline = client.inner.deadline_from(now, self.deadline);
+        let mut results = Vec::with_capacity(self.questions.len());
+        let (mut alone, split) = (Vec::new(), FuturesUnordered::new());
+        for (at, question) in self.questions.iter_mut().enumerate() {
+            results.push(match Way::of(client, question, now, deadline) {
+                Way::Done(result) => Some(result),
+                Way::Alone(asked) => {
+                    alone.push((at, asked));
+                    None
+                }
+                Way::Split(asked) => {
+                    let question = std::mem::take(question);
+                    split.push(async move { (at, asked.decide(client, question).await) });
+                    None
+                }
+            });
         }
-        let inner = &self.client.inner;
-        let (gathering, seats) = Gathering::of(self.questions.len());
-        for (question, seat) in self.questions.iter_mut().zip(seats) {
-            let slot = Slot::many(seat, deadline);
-            match question.validate() {
-                Ok(()) => inner.submit(question, slot),
-                Err(error) => slot.answer(Err(Failure::Final(error))),
+        let outcomes = self.send(&alone, deadline);
+        let (outcomes, split) = tokio::join!(outcomes, split.collect::<Vec<_>>());
+        for (at, result) in split {
+            results[at] = Some(result);
+        }
+        for ((at, asked), outcome) in alone.into_iter().zip(outcomes) {
+            let question = &mut self.questions[at];
+            results[at] = Some(match outcome {
+                Ok(answer) => asked.hear(client, question, answer),
+                Err(Failure::Moved(_)) => asked.decide(client, std::mem::take(question)).await,
+                Err(Failure::Final(error)) => Err(error),
+            });
+        }
+        results.into_iter().map(|result| result.unwrap_or_else(|| Err(Error::abandoned()))).collect()
+    }
+
+    /// Puts the questions in line that are one command each; all of them are, when it returns.
+    fn send(&mut self, alone: &[(usize, Asked)], deadline: Instant) -> impl Future<Output = Vec<Outcome>> + use<> {
+        let gathering = (!alone.is_empty()).then(|| {
+            let (gathering, seats) = Gathering::of(alone.len());
+            for ((at, _), seat) in alone.iter().zip(seats) {
+                self.client.inner.submit(&mut self.questions[*at], Slot::many(seat, deadline));
+            }
+            gathering
+        });
+        async move {
+            match gathering {
+                Some(gathering) => gathering.outcomes().await,
+                None => Vec::new(),
             }
         }
-        let mut results = Vec::with_capacity(self.questions.len());
-        for (outcome, question) in gathering.outcomes().await.into_iter().zip(&mut self.questions) {
-            let answer = match outcome {
-                Ok(answer) => Ok(answer),
-                Err(Failure::Final(error)) => Err(error),
-                Err(Failure::Moved(_)) => inner.ask(question, deadline).await,
-            };
-            results.push(answer.and_then(|answer| decision(answer, question)));
+    }
+}
+
+/// How one question of many is answered.
+enum Way {
+    /// It is: it was wrong, or its denial was remembered.
+    Done(Result<Decision, Error>),
+    /// By one command of the frame that all go in.
+    Alone(Asked),
+    /// By several shards.
+    Split(Asked),
+}
+
+impl Way {
+    fn of(client: &Client, question: &mut Question<'_>, now: Instant, deadline: Instant) -> Way {
+        if let Err(error) = question.validate() {
+            return Way::Done(Err(error));
         }
-        results
+        match client.inner.recall(question, now) {
+            Ok(denial) => Way::Done(Ok(denial)),
+            Err(before) if client.inner.is_split(question) => Way::Split(Asked { deadline, before }),
+            Err(before) => Way::Alone(Asked { deadline, before }),
+        }
     }
 }
 

@@ -4,22 +4,28 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_core::{Answer, PlaceAnswer, PolicySet, ShardId, Span};
+use quorate_core::{Algorithm, Answer, PlaceAnswer, PolicyId, PolicySet, ShardId, Span};
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
+use crate::acquire::Acquire;
 use crate::builder::ClientBuilder;
 use crate::caps;
-use crate::charge::Charge;
+use crate::charge::{Charge, Part};
 use crate::check::{Check, CheckMany};
+use crate::decision::Decision;
+use crate::denials::{Before, Denials, Forgetting};
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind};
+use crate::giveback::{GiveBacks, Pending};
 use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
 use crate::queue::{Failure, Queue, Slot};
 use crate::reservation::Reserve;
 use crate::routes::Routes;
+use crate::split;
 use crate::topology::Topology;
 
 /// Asks limits of a Quorate cluster.
@@ -46,6 +52,8 @@ pub struct Client {
 pub(crate) struct Inner {
     shared: Shared,
     pub(crate) deadline: Duration,
+    denials: Option<Denials>,
+    pub(crate) give_backs: GiveBacks,
     /// Names that a policy set was found not to have, after waiting for a newer one.
     unknown: Mutex<Unknown>,
 }
@@ -76,8 +84,13 @@ impl Client {
         Check::new(self, limit(policy, key).into())
     }
 
-    /// Asks several limits at once, 1 to 16: all of them grant and are charged together, or none is. Their keys have to fall
-    /// to one shard, which hash tags do: write the part that they share in braces, as in `{acme}` and `{acme}/7`.
+    /// Asks several limits at once, 1 to 16: all of them grant and are charged, or none is.
+    ///
+    /// Limits whose keys fall to one shard are one atomic command. Hash tags see to that: write the part that the keys share in
+    /// braces, as in `{acme}` and `{acme}/7`. Keys of several shards are charged on all of them at the same time, and where one
+    /// denies, what the others took is given back before the denial is told; if the deadline passes or the future is dropped
+    /// first, in the background. Meanwhile others may be denied for it, and a process that dies in between leaves it charged;
+    /// nothing is ever granted over a limit.
     ///
     /// ```no_run
     /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
@@ -111,6 +124,19 @@ impl Client {
         Check::new(self, Question::from(limit(policy, key)).peek())
     }
 
+    /// Waits until its turn has come, within a [deadline](Acquire::deadline): for work that had rather be late than refused.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// if client.acquire("calls-to-partner", "partner-7").await?.allowed {
+    ///     // call the partner now
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn acquire<'a>(&'a self, policy: &'a str, key: impl Into<String>) -> Acquire<'a> {
+        Acquire::new(self, limit(policy, key).into())
+    }
+
     /// Makes a key as good as new.
     ///
     /// ```no_run
@@ -142,7 +168,8 @@ impl Client {
         Reserve::new(self, limit(policy, key).into())
     }
 
-    /// As [`check_all`](Self::check_all), with a charge that can be corrected afterwards, once.
+    /// As [`check_all`](Self::check_all), with a charge that can be corrected afterwards, once. Its keys have to fall to one
+    /// shard: give them a hash tag, as in `{acme}` and `{acme}/7`.
     pub fn reserve_all<'a>(&'a self, limits: impl IntoIterator<Item = Limit<'a>>) -> Reserve<'a> {
         Reserve::new(self, limits.into_iter().collect())
     }
@@ -177,8 +204,68 @@ impl Client {
 }
 
 impl Inner {
-    pub(crate) fn new(shared: Shared, deadline: Duration) -> Inner {
-        Inner { shared, deadline, unknown: Mutex::default() }
+    /// Within a runtime.
+    pub(crate) fn new(shared: Shared, deadline: Duration, denials: Option<Denials>) -> Inner {
+        Inner { shared, deadline, denials, give_backs: GiveBacks::new(), unknown: Mutex::default() }
+    }
+
+    /// The denial that is remembered for a validated check, or what to remember the next one by.
+    pub(crate) fn recall(&self, question: &mut Question<'_>, now: Instant) -> Result<Decision, Option<Before>> {
+        let Some(denials) = &self.denials else { return Err(None) };
+        if question.peek || self.shared.close.is_closed() {
+            return Err(None);
+        }
+        let routes = self.shared.routes.load();
+        let Some(routes) = routes.as_ref() else { return Err(None) };
+        denials.recall(question, routes.policies.set.version, now).map_err(Some)
+    }
+
+    /// Remembers a denial, if it can be.
+    pub(crate) fn remember(&self, before: Option<&Before>, question: &Question<'_>, decision: &Decision) {
+        if let (Some(denials), Some(before)) = (&self.denials, before)
+            && !decision.allowed
+        {
+            denials.remember(before, question, decision);
+        }
+    }
+
+    /// Whether the keys fall to several shards, so that it takes several commands.
+    pub(crate) fn is_split(&self, question: &Question<'_>) -> bool {
+        let [first, others @ ..] = &question.limits[..] else { return false };
+        if others.is_empty() {
+            return false;
+        }
+        let routes = self.shared.routes.load();
+        let Some(routes) = routes.as_ref() else { return false };
+        let shard = routes.shard_of(first.key.as_bytes());
+        others.iter().any(|limit| routes.shard_of(limit.key.as_bytes()) != shard)
+    }
+
+    /// The shard of each limit, all policies looked up.
+    pub(crate) fn shards_of(&self, question: &mut Question<'_>) -> Result<Vec<ShardId>, Failure> {
+        let routes = self.shared.routes.load();
+        let Some(routes) = routes.as_ref() else { return Err(Failure::Final(Error::closed())) };
+        resolve(routes, question)?;
+        Ok(question.limits.iter().map(|limit| routes.shard_of(limit.key.as_bytes())).collect())
+    }
+
+    /// Asks a validated check, however many shards it concerns, until there is a decision or none can be had.
+    pub(crate) async fn decide(
+        self: &Arc<Self>,
+        question: &mut Question<'_>,
+        deadline: Instant,
+    ) -> Result<Decision, Error> {
+        if self.is_split(question) {
+            return split::ask(self, question, deadline).await;
+        }
+        let answer = self.ask(question, deadline).await?;
+        decision(answer, question)
+    }
+
+    /// What the policy does.
+    pub(crate) fn algorithm(&self, policy: PolicyId) -> Option<Algorithm> {
+        let routes = self.shared.routes.load();
+        Some(routes.as_ref()?.policies.set.get(policy)?.algorithm)
     }
 
     /// Puts a validated check in line, or answers its slot at once.
@@ -213,6 +300,11 @@ impl Inner {
         deadline: Instant,
         ttl: Option<Span>,
     ) -> Result<PlaceAnswer, Error> {
+        let reset: SmallVec<[Vec<u8>; 1]> = match ttl {
+            None => question.limits.iter().map(|limit| limit.key.clone().into_bytes()).collect(),
+            Some(_) => SmallVec::new(),
+        };
+        let _forgetting = self.forgetting(reset.iter().map(Vec::as_slice));
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             self.put(question, slot, |question, version, queue, slot| {
@@ -227,13 +319,15 @@ impl Inner {
         .await
     }
 
-    /// Undoes or corrects what was charged under that key.
+    /// Undoes or corrects what one shard charged.
     pub(crate) async fn operate_at(
         &self,
-        key: &[u8],
+        part: &Part,
         deadline: Instant,
         operation: Operation<'_, '_>,
     ) -> Result<PlaceAnswer, Error> {
+        let _forgetting = self.forgetting(part.items.iter().map(|item| &*item.key));
+        let key = part.key();
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             let routes = self.shared.routes.load();
@@ -244,6 +338,29 @@ impl Inner {
             outcome
         })
         .await
+    }
+
+    /// Denials of these keys are forgotten when it is dropped.
+    fn forgetting<'a>(&'a self, keys: impl Iterator<Item = &'a [u8]>) -> Forgetting<'a> {
+        Forgetting { denials: self.denials.as_ref(), keys: keys.collect() }
+    }
+
+    /// As [`ask`](Self::ask); what is granted to a caller that drops this is given back.
+    pub(crate) async fn ask_giving_back(
+        self: &Arc<Self>,
+        question: &mut Question<'_>,
+        deadline: Instant,
+    ) -> Result<PlaceAnswer, Error> {
+        loop {
+            let seen = self.changes();
+            let (slot, outcome) = Slot::one(deadline);
+            self.submit(question, slot);
+            match Pending::new(self, question, outcome).outcome().await {
+                Ok(answer) => return Ok(answer),
+                Err(Failure::Final(error)) => return Err(error),
+                Err(Failure::Moved(error)) => self.changed_since(seen, deadline, error).await?,
+            }
+        }
     }
 
     async fn until_final(
@@ -311,16 +428,24 @@ impl Inner {
 
     /// From now on.
     pub(crate) fn deadline(&self, set: Option<Duration>) -> Instant {
-        Instant::now() + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
+        self.deadline_from(Instant::now(), set)
+    }
+
+    pub(crate) fn deadline_from(&self, now: Instant, set: Option<Duration>) -> Instant {
+        now + set.unwrap_or(self.deadline).min(caps::DEADLINE_MAX)
     }
 }
 
 /// The queue of the shard that decides the question; its policies are looked up then.
 fn way<'r>(routes: &'r Routes, question: &mut Question<'_>) -> Result<&'r Queue, Failure> {
-    question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(routes, &name)))?;
+    resolve(routes, question)?;
     let shard = one_shard(routes, question).map_err(Failure::Final)?;
     let queue = routes.queue(shard).map(|queue| &**queue);
     queue.ok_or_else(|| Failure::Final(Error::new(ErrorKind::Protocol, "the topology names an arc without its shard")))
+}
+
+fn resolve(routes: &Routes, question: &mut Question<'_>) -> Result<(), Failure> {
+    question.resolve(&routes.policies).map_err(|name| Failure::Moved(unknown_policy(routes, &name)))
 }
 
 fn unknown_policy(routes: &Routes, name: &str) -> Error {
@@ -349,8 +474,8 @@ fn one_shard(routes: &Routes, question: &Question<'_>) -> Result<ShardId, Error>
     match limits.find(|limit| routes.shard_of(limit.key.as_bytes()) != shard) {
         None => Ok(shard),
         Some(other) => Err(Error::invalid(format!(
-            "the keys {:?} ({}) and {:?} ({}) fall to different shards, and one check cannot charge both; give them a hash tag: \
-             write the part that they share in braces, as in {{acme}} and {{acme}}/7",
+            "the keys {:?} ({}) and {:?} ({}) fall to different shards, and one command cannot charge both; give them a hash \
+             tag: write the part that they share in braces, as in {{acme}} and {{acme}}/7",
             first.key, first.policy, other.key, other.policy
         ))),
     }

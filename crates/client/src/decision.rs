@@ -23,7 +23,7 @@ use crate::question::Question;
 /// }
 /// # Ok(()) }
 /// ```
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Decision {
     /// Whether the request may go ahead.
@@ -45,9 +45,15 @@ pub struct Decision {
     pub shadow_denied: bool,
     /// The answer is weaker than the policy promises: another key was evicted from a full table to make room.
     pub degraded: bool,
+    /// A denial that this client remembered, so that the cluster was not asked again. Its waits are lessened by the time that
+    /// has passed; the rest, its receipt too, is what the denial said when it came, and does not know what others were granted
+    /// since. See
+    /// [`ClientBuilder::remember_denials`](crate::ClientBuilder::remember_denials).
+    pub remembered: bool,
     /// The policy set that decided.
     pub policy_version: PolicyVersion,
-    /// Where and when it was decided: shard, term, index, place, stamp.
+    /// Where and when it was decided: shard, term, index, place, stamp. Of a check over several shards, that of the one with
+    /// the longest wait, or, where it was granted, of the first limit named; see [`receipts`](Self::receipts).
     pub receipt: Receipt,
     /// Each limit's own verdict, in the order they were named; equal ones are joined, disabled ones left out.
     pub limits: Vec<LimitDecision>,
@@ -90,6 +96,8 @@ pub struct LimitDecision {
     pub reset_after: Duration,
     /// As [`Decision::delay`].
     pub delay: Option<Duration>,
+    /// Where and when this limit was decided: limits of one shard are decided together.
+    pub receipt: Receipt,
     pub(crate) id: PolicyId,
     pub(crate) mark: Option<i128>,
 }
@@ -114,30 +122,59 @@ impl Decision {
         charge
     }
 
+    /// Where it was decided: one receipt for each shard that was asked, in the order named; one alone in most cases.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// use quorate_client::limit;
+    /// let decision = client.check_all([limit("tenant", "acme"), limit("global", "all")]).await?;
+    /// for receipt in decision.receipts() {
+    ///     println!("{} at {}", receipt.shard, receipt.index);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn receipts(&self) -> impl Iterator<Item = &Receipt> {
+        let first = |at: usize, one: &Receipt| self.limits.iter().take(at).all(|other| other.receipt != *one);
+        let receipts = self.limits.iter().map(|limit| &limit.receipt).enumerate();
+        let none = self.limits.is_empty().then_some(&self.receipt);
+        receipts.filter(move |(at, one)| first(*at, one)).map(|(_, one)| one).chain(none)
+    }
+
+    /// The same, without its charge.
+    pub(crate) fn copy(&self) -> Self {
+        Decision { limits: self.limits.clone(), taken: true, ..*self }
+    }
+
+    /// Takes over the figures of its tightest limit.
+    pub(crate) fn tighten(&mut self) {
+        let tightest = self.limits.iter().min_by_key(|one| (one.shadow, one.remaining));
+        self.limit = tightest.map_or(u64::MAX, |one| one.limit);
+        self.remaining = tightest.map_or(u64::MAX, |one| one.remaining);
+        self.reset_after = tightest.map_or(Duration::ZERO, |one| one.reset_after);
+    }
+
     /// Dresses the core's decision in the caller's words.
     pub(crate) fn new(receipt: Receipt, core: quorate_core::Decision, asked: &mut Question<'_>) -> Self {
-        let limits: Vec<_> = core.limits.into_iter().filter_map(|one| LimitDecision::new(one, asked)).collect();
-        let tightest = limits.iter().min_by_key(|one| (one.shadow, one.remaining));
-        Decision {
+        let limits = core.limits.into_iter().filter_map(|one| LimitDecision::new(receipt, one, asked)).collect();
+        let mut decision = Decision {
             allowed: core.allowed,
-            limit: tightest.map_or(u64::MAX, |one| one.limit),
-            remaining: tightest.map_or(u64::MAX, |one| one.remaining),
             retry_after: core.retry_after.map(duration),
-            reset_after: tightest.map_or(Duration::ZERO, |one| one.reset_after),
             delay: core.delay.map(duration),
             shadow_denied: core.shadow_denied,
             degraded: core.degraded,
             policy_version: core.version,
             receipt,
             limits,
-            taken: false,
-        }
+            ..Decision::default()
+        };
+        decision.tighten();
+        decision
     }
 }
 
 impl LimitDecision {
     /// None where the answer speaks of a limit that was not asked; the caller drops it.
-    fn new(core: quorate_core::LimitAnswer, asked: &mut Question<'_>) -> Option<Self> {
+    fn new(receipt: Receipt, core: quorate_core::LimitAnswer, asked: &mut Question<'_>) -> Option<Self> {
         let limit = asked.limits.get_mut(usize::from(core.ordinal))?;
         let (id, policy) = limit.resolved.clone()?;
         Some(LimitDecision {
@@ -152,6 +189,7 @@ impl LimitDecision {
             retry_after: core.retry_after.map(duration),
             reset_after: duration(core.reset_after),
             delay: core.delay.map(duration),
+            receipt,
             id,
             mark: core.mark,
         })

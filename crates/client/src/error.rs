@@ -108,6 +108,11 @@ impl Error {
         Self::new(ErrorKind::Invalid, message)
     }
 
+    #[cfg(feature = "testing")]
+    pub(crate) fn unknown_policy(name: &str) -> Self {
+        Self::new(ErrorKind::UnknownPolicy, format!("there is no policy {name:?}; apply it first"))
+    }
+
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the client was closed; connect another")
     }

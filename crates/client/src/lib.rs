@@ -24,6 +24,7 @@
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.
 
+mod acquire;
 pub mod admin;
 mod backoff;
 mod builder;
@@ -32,9 +33,11 @@ mod charge;
 mod check;
 mod client;
 mod decision;
+mod denials;
 mod engine;
 mod error;
 mod gather;
+mod giveback;
 #[cfg(feature = "tower")]
 pub mod identity;
 #[cfg(feature = "tower")]
@@ -45,12 +48,16 @@ mod question;
 mod queue;
 mod reservation;
 mod routes;
+mod split;
+#[cfg(feature = "testing")]
+pub mod testing;
 mod topology;
 #[cfg(feature = "tower")]
 mod wall;
 #[doc(hidden)]
 pub mod wire;
 
+pub use acquire::Acquire;
 pub use builder::ClientBuilder;
 pub use charge::Charge;
 pub use check::{Check, CheckMany, Checking};

@@ -94,7 +94,7 @@ impl<'a> Refund<'a> {
         let deadline = self.client.inner.deadline(self.deadline);
         let mut changed = 0;
         for part in &self.charge.parts {
-            let answer = self.client.inner.operate_at(part.key(), deadline, Operation::Refund(part)).await?;
+            let answer = self.client.inner.operate_at(part, deadline, Operation::Refund(part)).await?;
             changed += undone(answer.answer)?;
         }
         Ok(changed)

@@ -30,6 +30,13 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    pub(crate) fn map(self, f: impl FnOnce(Error) -> Error) -> Failure {
+        match self {
+            Failure::Final(error) => Failure::Final(f(error)),
+            Failure::Moved(error) => Failure::Moved(f(error)),
+        }
+    }
+
     /// The same for another command.
     pub(crate) fn again(&self) -> Failure {
         match self {

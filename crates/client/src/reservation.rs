@@ -159,7 +159,7 @@ impl Reservation {
         let (deadline, ttl, mut changed) = (inner.deadline(None), span(self.ttl), 0);
         for part in &charge.parts {
             let settle = Operation::Settle { part, ttl, actual: &actual };
-            changed += undone(inner.operate_at(part.key(), deadline, settle).await?.answer)?;
+            changed += undone(inner.operate_at(part, deadline, settle).await?.answer)?;
         }
         Ok(changed)
     }

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use quorate_proto::v1;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 mod grpc;
 
@@ -43,4 +44,10 @@ pub trait Wire: Send + Sync + 'static {
         address: &str,
         frames: mpsc::Receiver<v1::Frame>,
     ) -> BoxFuture<'static, Result<Incoming<v1::FrameAnswer>, WireError>>;
+
+    /// The moment that it is there when it is `now` here: what is remembered of answers ages by it. The same, but where a
+    /// cluster's clock is turned by hand.
+    fn at(&self, now: Instant) -> Instant {
+        now
+    }
 }

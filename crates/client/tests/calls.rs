@@ -58,11 +58,11 @@ async fn several_limits_are_one_question() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_on_different_shards_are_refused_and_the_way_is_named() {
+async fn a_reservation_over_several_shards_is_refused_and_the_way_is_named() {
     let fake = Fake::new(12);
     let client = fake.connect().await;
-    let other = (0..).map(|i| format!("k{i}")).find(|key| fake.shard_of(key) != fake.shard_of("alice")).unwrap();
-    let error = client.check_all([limit("ten", "alice"), limit("ten", other)]).await.unwrap_err();
+    let (one, other) = fake.keys_apart();
+    let error = client.reserve_all([limit("ten", one), limit("ten", other)]).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     assert!(error.to_string().contains("hash tag"), "{error}");
     assert!(!error.may_have_charged());
@@ -256,7 +256,7 @@ async fn what_cannot_be_connected_to_is_named() {
     fake.set_down(1, true);
     fake.set_hung(2);
     fake.set_down(3, true);
-    let error = fake.builder().connect_over(std::sync::Arc::new(fake.clone()), 5).await.unwrap_err();
+    let error = fake.builder().connect_over(fake.wire(), 5).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     for part in ["node-1:7600: connection refused", "node-2:7600: no topology within", "5s"] {
         assert!(error.to_string().contains(part), "{error}");
@@ -264,6 +264,6 @@ async fn what_cannot_be_connected_to_is_named() {
     assert_eq!(Client::builder().connect().await.unwrap_err().kind(), ErrorKind::Invalid);
 
     fake.set_down(3, false);
-    let client = fake.builder().connect_over(std::sync::Arc::new(fake.clone()), 5).await.unwrap();
+    let client = fake.builder().connect_over(fake.wire(), 5).await.unwrap();
     assert_eq!(client.topology().nodes.len(), 3);
 }

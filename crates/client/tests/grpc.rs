@@ -57,7 +57,7 @@ impl v1::checks_server::Checks for Node {
                 }
             }
         });
-        let answers = Wire::frames(&self.fake, &fake::address(self.id), taken).await.map_err(|e| unavailable(&e))?;
+        let answers = Wire::frames(&*self.fake, &fake::address(self.id), taken).await.map_err(|e| unavailable(&e))?;
         Ok(Response::new(Box::pin(answers.map(|answer| answer.map_err(|e| unavailable(&e))))))
     }
 

@@ -87,7 +87,7 @@ fn run(seed: u64) -> (Tally, Vec<v1::Frame>) {
 
 async fn history(seed: u64) -> (Tally, Vec<v1::Frame>) {
     let fake = Fake::new(SHARDS);
-    let client = fake.builder().connect_over(Arc::new(fake.clone()), seed).await.unwrap();
+    let client = fake.builder().connect_over(fake.wire(), seed).await.unwrap();
     fake.chaos(Some(seed));
     let book = Book::default();
     let troubles = tokio::spawn(trouble(fake.clone(), seed));

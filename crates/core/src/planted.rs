@@ -37,11 +37,15 @@ pub enum Planted {
     PoliciesGivenUp,
     /// A node that starts trusts its own wall clock where clocks disagree.
     FreshClockTrusted,
+    /// The client keeps what a denied check of several shards was charged on some of them.
+    DenialKeepsCharge,
+    /// The client answers from a remembered denial whose wait is over.
+    DenialOutlived,
 }
 
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 10] = [
+    pub const ALL: [Planted; 12] = [
         Planted::ApplyReadsClock,
         Planted::AnswerBeforeSync,
         Planted::VoteNotSynced,
@@ -52,6 +56,8 @@ impl Planted {
         Planted::ErrorHidesCharge,
         Planted::PoliciesGivenUp,
         Planted::FreshClockTrusted,
+        Planted::DenialKeepsCharge,
+        Planted::DenialOutlived,
     ];
 }
 
