@@ -1,10 +1,11 @@
-//! An HTTP API with limits by address, for the service as a whole, by tenant and by user.
+//! An HTTP API with limits by address, by user, by tenant, and for the service as a whole.
 //!
-//! A request passes: the limit by address, authentication, the global limit, and then tenant and user in one check, which is
-//! granted by both or charged to neither.
+//! A request passes the limit by address, then authentication, and then the other three in one check: all of them grant it, or
+//! none is charged.
 
 use std::error::Error;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use axum::extract::{Extension, Request};
 use axum::http::StatusCode;
@@ -55,22 +56,22 @@ fn app(client: &Client) -> Result<Router, Box<dyn Error>> {
     // Name the networks of your own proxies here: whoever is in them is believed.
     let by_address =
         RateLimitLayer::new(client.clone(), "api-address").key(ClientIp::trusted(["127.0.0.0/8", "::1"])?).headers([]);
-    let global = RateLimitLayer::new(client.clone(), "api-global").key(Everyone).headers([]);
 
-    // The tenant in braces puts both keys on one shard: one command decides both.
+    // The tenant in braces puts both keys on one shard, where one command decides both. The key of the whole service falls to
+    // another: it is asked at the same time, and what was charged is given back if the other denies.
     let tenant = FromExtension::new(|user: &User| Some(user.tenant.into())).tagged();
     let user = FromExtension::new(|user: &User| Some(user.name.into()));
-    let by_tenant_and_user = RateLimitLayer::new(client.clone(), "api-user")
+    let by_user = RateLimitLayer::new(client.clone(), "api-user")
         .key((tenant.clone(), user))
         .also("api-tenant", tenant.clone())
+        .also("api-global", Everyone)
         .headers([Dialect::XRateLimit, Dialect::Draft8]);
     let exports = RateLimitLayer::new(client.clone(), "api-export").key(tenant);
 
     // Layers that are added later are met first.
     let api = Router::new()
-        .route("/hello", get(hello).layer(by_tenant_and_user))
+        .route("/hello", get(hello).layer(by_user))
         .route("/export", post(export).layer(exports))
-        .layer(global)
         .layer(from_fn(authenticate))
         .layer(by_address);
     Ok(Router::new().merge(api).route("/healthz", get(|| async { "ok\n" })))
@@ -80,7 +81,10 @@ fn app(client: &Client) -> Result<Router, Box<dyn Error>> {
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let endpoints = std::env::var("QUORATE_ENDPOINTS").unwrap_or_else(|_| "127.0.0.1:7600".into());
-    let client = Client::builder().endpoints(endpoints.split(',')).connect().await?;
+    // Longer than a cluster usually takes, and short enough that nobody minds waiting for it.
+    let deadline = std::env::var("DEADLINE_MS").map_or(Ok(250), |text| text.parse())?;
+    let builder = Client::builder().endpoints(endpoints.split(',')).deadline(Duration::from_millis(deadline));
+    let client = builder.connect().await?;
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:8080".into());
     let listener = TcpListener::bind(listen).await?;
     println!("listening on http://{}", listener.local_addr()?);

@@ -10,20 +10,20 @@ use quorate_client::{Client, ErrorKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-/// The longest turn that a worker queues for. What it cannot have so soon it asks for later.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a worker waits for its turn before it says so and tries again.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits until the next call may be made.
 async fn turn(client: &Client) -> Result<(), Box<dyn Error + Send + Sync>> {
     loop {
-        match client.check("fragile-api", "partner").max_delay(PATIENCE).await {
-            Ok(decision) if decision.allowed => {
-                sleep(decision.delay.unwrap_or_default()).await;
-                return Ok(());
-            }
-            Ok(denied) => sleep(denied.retry_after.ok_or("the queue of fragile-api can never hold a call")?).await,
+        match client.acquire("fragile-api", "partner").deadline(PATIENCE).await {
+            Ok(turn) if turn.allowed => return Ok(()),
+            Ok(busy) => println!("no turn within {PATIENCE:?}; it would take {:?}", busy.retry_after),
             // A place may be taken and lost. It is better lost than called twice as fast.
-            Err(error) if error.kind().is_transient() => sleep(Duration::from_secs(1)).await,
+            Err(error) if error.kind().is_transient() => {
+                println!("{error}; again in a second");
+                sleep(Duration::from_secs(1)).await;
+            }
             Err(error) if error.kind() == ErrorKind::UnknownPolicy => {
                 return Err(format!("{error}: quorate policy apply -f examples/paced-worker/policies.toml").into());
             }

@@ -20,6 +20,40 @@
 //! sessions, so that a check that has to be sent again is charged once; and retries inside the caller's deadline with full
 //! jitter. Where it cannot know whether a check was charged, it says so: see [`Error::may_have_charged`].
 //!
+//! # In front of a service
+//!
+//! With the feature `tower`, `layer::RateLimitLayer` asks a limit before any tower service gets a request: in axum, tonic or
+//! hyper. It takes whom the request is for from an `identity` that callers cannot choose, and answers what is denied with honest
+//! headers.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tower")]
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use quorate_client::Client;
+//! use quorate_client::identity::ClientIp;
+//! use quorate_client::layer::RateLimitLayer;
+//!
+//! let client = Client::builder().endpoints(["127.0.0.1:7600"]).connect().await?;
+//! let limit = RateLimitLayer::new(client, "per-address").key(ClientIp::trusted(["10.0.0.0/8"])?);
+//! // axum: Router::new().route("/", get(handler)).layer(limit)
+//! // tonic: Server::builder().layer(limit).add_service(service)
+//! # let _ = limit; Ok(()) }
+//! ```
+//!
+//! How to choose algorithms, keys, and what happens on a bad day is in the
+//! [guide](https://github.com/quorate/quorate/blob/main/docs/client/guide.md).
+//!
+//! # Features
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `tower` | `layer` and `identity`, for any tower service of HTTP requests |
+//! | `axum` | `tower`, the address of axum's connections, and the decision as an extractor |
+//! | `tonic` | `tower`, the address of tonic's connections, and denials as gRPC statuses with details |
+//! | `testing` | `testing`: a cluster without nodes, for a service's own tests |
+//!
+//! None is on by itself.
+//!
 //! # Answers and errors
 //!
 //! A denial is a [`Decision`]. An [`Error`] means that there is no decision; its [`ErrorKind`] says what to do about it.

@@ -293,6 +293,25 @@ async fn a_place_in_a_queue_is_waited_for() {
     assert_eq!((told.status, took(began)), (StatusCode::OK, 60), "the service waits for itself");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_goes_away_gives_its_place_back() {
+    let (fake, layer) = by_user("paced").await;
+    ask(&layer, from("alice")).await;
+    let service = layer.layer(tower::service_fn(handle));
+    // It gets the place at 60 s, and goes at 5 s.
+    let gone = tokio::time::timeout(Duration::from_secs(5), service.oneshot(from("alice"))).await;
+    assert!(gone.is_err());
+    let client = fake.connect().await;
+    let began = Instant::now();
+    while client.peek("paced", "alice").await.unwrap().delay > Some(Duration::from_secs(60)) {
+        assert!(began.elapsed() < Duration::from_secs(20), "the place was not given back");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let next = ask(&layer, from("alice")).await;
+    assert_eq!(next.status, StatusCode::OK);
+    assert!(began.elapsed() < Duration::from_secs(61), "the next one has the place of the one that went");
+}
+
 /// May be called once for each time that it said it was ready; a clone has to become ready for itself.
 struct Touchy {
     ready: bool,

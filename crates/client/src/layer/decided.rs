@@ -48,7 +48,12 @@ impl Decided {
     /// # }
     /// ```
     pub fn take_charge(&self) -> Option<Charge> {
-        if self.0.taken.swap(true, Ordering::Relaxed) { None } else { Charge::of(&self.0.decision) }
+        if self.0.taken.swap(true, Ordering::Relaxed) { None } else { self.charge() }
+    }
+
+    /// The charge, for as long as nobody else has seen the decision.
+    pub(super) fn charge(&self) -> Option<Charge> {
+        Charge::of(&self.0.decision)
     }
 }
 

@@ -86,17 +86,25 @@ pub enum MissingKey {
 /// Without [`key`](Self::key) it limits by the address of the connection. Cheap to clone; all clones share the client.
 ///
 /// ```
-/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use http::{Request, Response, StatusCode};
 /// use quorate_client::identity::Header;
-/// use quorate_client::layer::{MissingKey, RateLimitLayer};
+/// use quorate_client::layer::RateLimitLayer;
+/// use quorate_client::testing::FakeCluster;
+/// use tower::{Layer, ServiceExt};
 ///
-/// # fn f(client: quorate_client::Client) -> Result<(), quorate_client::identity::IdentityError> {
-/// let layer = RateLimitLayer::new(client, "per-user")
-///     .key(Header::new("x-user")?)
-///     .cost(2)
-///     .missing_key(MissingKey::Anonymous);
-/// # let _ = layer; Ok(()) }
-/// # }
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let policies = "[[policy]]\nname = \"per-user\"\nalgorithm = \"token_bucket\"\ncapacity = 2\nrefill = \"1/m\"";
+/// let client = FakeCluster::from_toml(policies)?.connect().await?;
+/// let layer = RateLimitLayer::new(client, "per-user").key(Header::new("x-user")?).cost(2);
+/// let service = layer.layer(tower::service_fn(async |_: Request<()>| Ok::<_, std::io::Error>(Response::new(()))));
+///
+/// let request = || Request::get("/").header("x-user", "alice").body(());
+/// assert_eq!(service.clone().oneshot(request()?).await?.status(), StatusCode::OK);
+/// let denied = service.oneshot(request()?).await?;
+/// assert_eq!(denied.status(), StatusCode::TOO_MANY_REQUESTS);
+/// assert_eq!(denied.headers()["retry-after"], "120");
+/// # Ok(()) }
 /// ```
 #[derive(Clone)]
 pub struct RateLimitLayer {

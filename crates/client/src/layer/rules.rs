@@ -16,6 +16,7 @@ use super::throttle::Throttle;
 use super::windows::Windows;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
+use crate::giveback::Held;
 use crate::identity::{Identify, Parts, fit};
 use crate::question::{Limit, limit};
 use crate::wall;
@@ -166,9 +167,14 @@ impl Rules {
         tell(&self.dialects, decided, windows.as_ref(), wall::now, headers);
     }
 
-    /// How long the request is held back before the service gets it.
-    pub(super) fn hold(&self, decided: &Decided) -> Option<Duration> {
-        let delay = decided.delay.filter(|delay| !delay.is_zero())?;
-        (self.wait_turn && !self.shadow).then_some(delay)
+    /// Holds the request back until its turn has come. Where the caller goes away meanwhile, its place is given back.
+    pub(super) async fn hold(&self, decided: &Decided) {
+        let Some(delay) = decided.delay.filter(|delay| !delay.is_zero()) else { return };
+        if !self.wait_turn || self.shadow {
+            return;
+        }
+        let held = Held::new(&self.client.inner, decided.charge());
+        tokio::time::sleep(delay).await;
+        held.keep();
     }
 }

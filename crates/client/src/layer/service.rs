@@ -71,9 +71,7 @@ where
             };
             if let Some(decided) = &decided {
                 parts.extensions.insert(decided.clone());
-                if let Some(delay) = rules.hold(decided) {
-                    tokio::time::sleep(delay).await;
-                }
+                rules.hold(decided).await;
             }
             let mut response = inner.call(Request::from_parts(parts, body)).await?;
             if let Some(decided) = &decided {
