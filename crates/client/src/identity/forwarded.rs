@@ -35,7 +35,7 @@ pub(super) fn from_the_right<'a>(
         .map_while(move |element| {
             let (hops, bytes) = room;
             // The element's comma counts as well, so that a list of nothing but commas ends.
-            room = (hops.checked_sub(1)?, bytes.checked_sub(element.len() + 1).unwrap_or_default());
+            room = (hops.checked_sub(1)?, bytes.saturating_sub(element.len() + 1));
             match trim(element) {
                 _ if bytes == 0 || element.len() > caps::HOP_BYTES => Some(Hop::Unreadable),
                 [] => Some(Hop::Nothing),
