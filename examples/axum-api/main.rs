@@ -3,6 +3,8 @@
 //! A request passes the limit by address, then authentication, and then the other three in one check: all of them grant it, or
 //! none is charged.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what an example shows")]
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! Nobody knows the price of an answer before it is written. Charging afterwards lets a burst through unpaid; charging the most
 //! it may be makes callers pay for what they never got. A reservation does neither.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what an example shows")]
+
 use std::error::Error;
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -3,6 +3,8 @@
 //! A leaky bucket gives each call its place in one queue. A worker waits for its turn; where the queue is full it stands back
 //! for as long as it is told.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what an example shows")]
+
 use std::error::Error;
 use std::time::Duration;
 

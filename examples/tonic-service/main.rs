@@ -2,6 +2,8 @@
 //!
 //! `tonic-service` serves; `tonic-service call COUNT` asks it that often, one after the other.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what an example shows")]
+
 use std::error::Error;
 use std::time::Duration;
 

@@ -396,8 +396,8 @@ async fn a_cluster_that_is_away_is_no_error_of_the_service() {
     assert_eq!((away.status, away.header("retry-after")), (StatusCode::SERVICE_UNAVAILABLE, Some("1")));
     assert_eq!(away.json()["policies"], serde_json::json!(["per-user"]));
     assert!(away.decided.is_none() && away.header("x-ratelimit-limit").is_none());
-    let ours = layer.on_unavailable(|unavailable, mut response| {
-        *response.body_mut() = unavailable.error.kind().to_string().into();
+    let ours = layer.on_no_decision(|none, mut response| {
+        *response.body_mut() = none.error.kind().to_string().into();
         response
     });
     let away = ask(&ours, from("alice")).await;

@@ -104,8 +104,7 @@ mod tests {
 
     #[test]
     fn a_report() {
-        let mut tally = Tally::default();
-        tally.statuses = [(200, 1500), (429, 30)].into();
+        let mut tally = Tally { statuses: [(200, 1500), (429, 30)].into(), ..Tally::default() };
         (1..=1530).for_each(|micros| tally.latency.saturating_record(micros * 1000));
         tally.on_time = Probes { held: 28, broken: 1 };
         tally.early = Probes { held: 12, broken: 0 };

@@ -34,17 +34,17 @@ pub struct Denied<'a> {
     pub decision: &'a Decision,
 }
 
-/// A request without a decision, as [`RateLimitLayer::on_unavailable`](super::RateLimitLayer::on_unavailable) sees it.
+/// A request without a decision, as [`RateLimitLayer::on_no_decision`](super::RateLimitLayer::on_no_decision) sees it.
 ///
 /// ```
-/// use quorate_client::layer::Unavailable;
-/// fn why(unavailable: &Unavailable<'_>) -> String {
-///     unavailable.error.to_string()
+/// use quorate_client::layer::NoDecision;
+/// fn why(none: &NoDecision<'_>) -> String {
+///     none.error.to_string()
 /// }
 /// ```
 #[derive(Debug)]
 #[non_exhaustive]
-pub struct Unavailable<'a> {
+pub struct NoDecision<'a> {
     /// The request, without its body.
     pub request: &'a Parts,
     /// Why there is no decision.

@@ -1,7 +1,7 @@
 //! The headers that tell a caller of his limit, in the dialects that callers know.
 //!
-//! Numbers are whole: counts as the decision has them, times in seconds, rounded up. A limit in shadow mode is not told, and
-//! neither is a disabled one.
+//! Numbers are whole: counts as the decision has them, times in seconds, rounded up. A limit in shadow mode is not told, nor is
+//! one that is disabled or of which nothing is known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +87,8 @@ pub(super) fn tell(
     now: impl Fn() -> Duration,
     headers: &mut HeaderMap,
 ) {
-    let enforced = || decision.limits.iter().filter(|one| !one.shadow);
+    // What was granted without asking knows no limit.
+    let enforced = || decision.limits.iter().filter(|one| !one.shadow && one.limit != u64::MAX);
     let Some(tightest) = enforced().min_by_key(|one| (one.allowed, one.remaining)) else { return };
     let reset = seconds(tightest.reset_after);
     let window = |limit: &LimitDecision| windows.and_then(|windows| windows.seconds(&limit.policy));

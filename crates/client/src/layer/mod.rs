@@ -52,7 +52,7 @@ use bytes::Bytes;
 use http::Response;
 use tower_layer::Layer;
 
-pub use answer::{Denied, Unavailable, service_unavailable, too_many_requests};
+pub use answer::{Denied, NoDecision, service_unavailable, too_many_requests};
 pub use body::ResponseBody;
 pub use cost::RequestCost;
 pub use decided::Decided;
@@ -208,11 +208,11 @@ impl RateLimitLayer {
     /// As [`on_denied`](Self::on_denied), where there is no decision: the cluster could not be asked in time, and the policy
     /// lets no request pass then.
     #[must_use]
-    pub fn on_unavailable(
+    pub fn on_no_decision(
         self,
-        answer: impl Fn(&Unavailable<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
+        answer: impl Fn(&NoDecision<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync + 'static,
     ) -> Self {
-        self.with(|rules| rules.on_unavailable = Some(Arc::new(answer)))
+        self.with(|rules| rules.on_no_decision = Some(Arc::new(answer)))
     }
 
     /// Asks and charges, and refuses nothing: for seeing what a limit would do. Callers notice nothing of it, no headers and

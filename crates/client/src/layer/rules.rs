@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response};
 
 use super::MissingKey;
-use super::answer::{self, Denied, Unavailable};
+use super::answer::{self, Denied, NoDecision};
 use super::cost::RequestCost;
 use super::decided::Decided;
 use super::dialect::{Dialect, tell};
@@ -25,7 +25,7 @@ use crate::wall;
 const ANONYMOUS: &str = "anonymous";
 
 type OnDenied = dyn Fn(&Denied<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync;
-type OnUnavailable = dyn Fn(&Unavailable<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync;
+type OnNoDecision = dyn Fn(&NoDecision<'_>, Response<Bytes>) -> Response<Bytes> + Send + Sync;
 
 /// A limit that is asked for each request.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ pub(super) struct Rules {
     pub(super) missing: MissingKey,
     pub(super) dialects: Vec<Dialect>,
     pub(super) on_denied: Option<Arc<OnDenied>>,
-    pub(super) on_unavailable: Option<Arc<OnUnavailable>>,
+    pub(super) on_no_decision: Option<Arc<OnNoDecision>>,
     pub(super) shadow: bool,
     pub(super) wait_turn: bool,
     pub(super) max_delay: Option<Duration>,
@@ -71,7 +71,7 @@ impl Rules {
             missing: MissingKey::default(),
             dialects: vec![Dialect::XRateLimit],
             on_denied: None,
-            on_unavailable: None,
+            on_no_decision: None,
             shadow: false,
             wait_turn: true,
             max_delay: None,
@@ -151,8 +151,8 @@ impl Rules {
             return Verdict::Refuse(answer::misused(request));
         }
         let mut response = answer::unavailable(request, &self.first.policy);
-        if let Some(change) = &self.on_unavailable {
-            response = change(&Unavailable { request, error }, response);
+        if let Some(change) = &self.on_no_decision {
+            response = change(&NoDecision { request, error }, response);
         }
         Verdict::Refuse(response)
     }
