@@ -58,6 +58,7 @@ pub(super) struct Refusal<'a> {
     /// The policies that denied, or could not be asked.
     pub(super) policies: Vec<&'a str>,
     /// Whether they denied.
+    #[cfg_attr(not(feature = "tonic"), expect(dead_code, reason = "what gRPC says of it"))]
     pub(super) is_denial: bool,
     /// The exact wait.
     pub(super) retry_after: Option<Duration>,

@@ -24,7 +24,7 @@
 //! | the request does not say whom it is for, and [`MissingKey::Reject`] | 400 | `INVALID_ARGUMENT` |
 //! | the layer is set up wrongly: an unknown policy, a cost out of bounds | 500, and an error in the log once a second | `INTERNAL` |
 //!
-//! The service's error type stays as it is, and all clones of a layer share one [`Client`](crate::Client).
+//! The service's error type stays as it is, and all clones of a layer share one [`Client`].
 //!
 //! # Several layers
 //!
