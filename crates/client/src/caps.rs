@@ -104,6 +104,50 @@ pub(crate) const OVERRIDES: usize = quorate_core::caps::POLICIES;
 /// Places of a ceiling, and callers that wait for one.
 pub(crate) const CEILING: usize = 1 << 20;
 
+/// Bytes of one part of a key that is joined of several; a longer one is replaced by its digest.
+#[cfg(feature = "tower")]
+pub(crate) const KEY_PART_BYTES: usize = 320;
+/// Bytes of a key's hash tag, without its braces; a longer one is replaced by its digest.
+#[cfg(feature = "tower")]
+pub(crate) const KEY_TAG_BYTES: usize = 256;
+/// Networks of one `ClientIp` that are trusted.
+#[cfg(feature = "tower")]
+pub(crate) const TRUSTED_NETWORKS: usize = 256;
+/// Addresses of a forwarding header that are looked at, from the right.
+#[cfg(feature = "tower")]
+pub(crate) const HOPS: usize = 32;
+/// Bytes of forwarding headers that are looked at, from the right.
+#[cfg(feature = "tower")]
+pub(crate) const HOPS_BYTES: usize = 8 << 10;
+/// Bytes of one element of a forwarding header.
+#[cfg(feature = "tower")]
+pub(crate) const HOP_BYTES: usize = 1 << 10;
+/// Keys that signed identities are verified with.
+#[cfg(feature = "tower")]
+pub(crate) const SIGNING_KEYS: usize = 16;
+/// Bytes of a signing key's id.
+#[cfg(feature = "tower")]
+pub(crate) const SIGNING_KEY_ID_BYTES: usize = 32;
+/// The fewest bytes of a signing key's secret.
+#[cfg(feature = "tower")]
+pub(crate) const SIGNING_SECRET_BYTES: usize = 32;
+/// How far ahead a signed identity's end may lie.
+#[cfg(feature = "tower")]
+pub(crate) const SIGNED_LIFE: Duration = Duration::from_secs(24 * 3600);
+/// Bytes of a signed identity's header.
+#[cfg(feature = "tower")]
+pub(crate) const SIGNED_BYTES: usize = 2 << 10;
+/// How long a caller is told to wait where the cluster could not be asked.
+#[cfg(feature = "tower")]
+pub(crate) const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
+/// How often the same kind of fault is logged by a layer, at the most.
+#[cfg(feature = "tower")]
+pub(crate) const LOG_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(feature = "tower")]
+const _: () = assert!(3 * KEY_PART_BYTES + 2 <= KEY_BYTES && KEY_TAG_BYTES + 2 <= KEY_PART_BYTES);
+#[cfg(feature = "tower")]
+const _: () = assert!(HOP_BYTES <= HOPS_BYTES && 2 * KEY_BYTES <= SIGNED_BYTES);
 const _: () = assert!(FRAMES_IN_FLIGHT <= STREAM_FRAMES && (FRAMES_IN_FLIGHT as u64) < SESSION_SPAN);
 const _: () = assert!(LIMITS_PER_CHECK * KEY_BYTES <= FRAME_BYTES && FRAME_BYTES <= QUEUED_BYTES);
 const _: () = assert!(DENIALS.is_power_of_two() && DENIAL.as_micros() <= DENIAL_MAX.as_micros());

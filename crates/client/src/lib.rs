@@ -28,6 +28,41 @@
 //!
 //! With the feature `testing`, `testing::FakeCluster` is a cluster without nodes: the same decisions in process, a clock that is
 //! turned by hand, and faults to inject.
+//! # In front of a service
+//!
+//! With the feature `tower`, `layer::RateLimitLayer` asks a limit before any tower service gets a request: in axum, tonic or
+//! hyper. It takes whom the request is for from an `identity` that callers cannot choose, and answers what is denied with honest
+//! headers.
+//!
+//! ```no_run
+//! # #[cfg(feature = "tower")]
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! use quorate_client::Client;
+//! use quorate_client::identity::ClientIp;
+//! use quorate_client::layer::RateLimitLayer;
+//!
+//! let client = Client::builder().endpoints(["127.0.0.1:7600"]).connect().await?;
+//! let limit = RateLimitLayer::new(client, "per-address").key(ClientIp::trusted(["10.0.0.0/8"])?);
+//! // axum: Router::new().route("/", get(handler)).layer(limit)
+//! // tonic: Server::builder().layer(limit).add_service(service)
+//! # let _ = limit; Ok(()) }
+//! ```
+//!
+//! How to choose algorithms, keys, and what happens on a bad day is in the
+//! [guide](https://github.com/quorate/quorate/blob/main/docs/client/guide.md).
+//!
+//! # Features
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `tower` | `layer` and `identity`, for any tower service of HTTP requests |
+//! | `axum` | `tower`, the address of axum's connections, and the decision as an extractor |
+//! | `tonic` | `tower`, the address of tonic's connections, and denials as gRPC statuses with details |
+//! | `testing` | `testing`: a cluster without nodes, for a service's own tests |
+//! | `metrics` | what the client counts, through the facade of the `metrics` crate |
+//! | `adaptive` | a ceiling that finds its own height |
+//!
+//! None is on by itself.
 //!
 //! # Answers and errors
 //!
@@ -67,6 +102,10 @@ mod fallback;
 mod gather;
 mod giveback;
 mod observe;
+#[cfg(feature = "tower")]
+pub mod identity;
+#[cfg(feature = "tower")]
+pub mod layer;
 mod operations;
 mod pack;
 mod question;
@@ -79,6 +118,8 @@ pub mod testing;
 mod time;
 mod topology;
 mod way;
+#[cfg(feature = "tower")]
+mod wall;
 #[doc(hidden)]
 pub mod wire;
 

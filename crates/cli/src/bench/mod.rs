@@ -8,3 +8,4 @@ pub mod cpu;
 pub mod keys;
 pub mod load;
 pub mod tally;
+pub mod url;

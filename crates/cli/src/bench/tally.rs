@@ -34,10 +34,14 @@ pub enum Result {
     Failed(&'static str),
 }
 
+/// An empty histogram of nanoseconds.
+pub(crate) fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are valid")
+}
+
 impl Default for Tally {
     fn default() -> Self {
-        let latency = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("the bounds are valid");
-        Tally { granted: 0, denied: 0, failures: BTreeMap::new(), latency }
+        Tally { granted: 0, denied: 0, failures: BTreeMap::new(), latency: latencies() }
     }
 }
 

@@ -1,21 +1,24 @@
-//! `quorate bench`.
+//! `quorate bench`: load on a cluster, or on a service that it protects.
 
 use std::io::IsTerminal as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use http::Method;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::args::{Global, duration};
-use crate::bench::cpu;
 use crate::bench::keys::{Distribution, Keys};
 use crate::bench::load::{self, Plan, Run};
+use crate::bench::url::target::Template;
+use crate::bench::{cpu, url};
 use crate::connect;
 use crate::exit::{Code, Failure, Outcome};
 use crate::human::count;
-use crate::output::show;
+use crate::output::{note, show};
 use crate::views::bench::BenchView;
+use crate::views::bench_url::BenchUrlView;
 
 /// What `bench` takes.
 #[derive(Debug, Args)]
@@ -24,8 +27,21 @@ use crate::views::bench::BenchView;
 )]
 pub struct BenchArgs {
     /// The policy that is asked
-    #[arg(long)]
-    policy: String,
+    #[arg(long, required_unless_present = "url", conflicts_with = "url")]
+    policy: Option<String>,
+    /// Ask a protected service over HTTP/1.1 instead; who is denied waits as Retry-After says, and it is reported whether that
+    /// was true. {caller} stands for a caller's number, here and in --header
+    #[arg(long, conflicts_with_all = NOT_OF_URL)]
+    url: Option<String>,
+    /// Of --url: a header to send, 'Name: value'
+    #[arg(short = 'H', long = "header", value_name = "HEADER", requires = "url")]
+    headers: Vec<String>,
+    /// Of --url: the method
+    #[arg(short = 'X', long, value_name = "METHOD", requires = "url", default_value = "GET")]
+    method: Method,
+    /// Of --url: the body to send
+    #[arg(long, value_name = "TEXT", requires = "url", default_value = "", hide_default_value = true)]
+    body: String,
     /// How many ask at the same time
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     callers: u64,
@@ -67,6 +83,10 @@ pub struct BenchArgs {
     cpu_of: Vec<u32>,
 }
 
+/// Options that say nothing where a URL is asked.
+const NOT_OF_URL: [&str; 9] =
+    ["policy", "keys", "key_prefix", "distribution", "skew", "cost", "rate", "batch", "cpu_of"];
+
 fn skew(text: &str) -> Result<f64, String> {
     text.parse()
         .ok()
@@ -85,10 +105,42 @@ pub fn run(global: &Global, args: BenchArgs) -> Outcome {
     };
     let threads = usize::try_from(args.threads).unwrap_or(1);
     let runtime = builder.worker_threads(threads).enable_all().build();
-    runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?.block_on(bench(global, args))
+    let runtime = runtime.map_err(|error| Failure::failed(format!("cannot start: {error}")))?;
+    match (&args.url, &args.policy) {
+        (Some(url), _) => runtime.block_on(bench_url(global, url.clone(), &args)),
+        (None, Some(policy)) => runtime.block_on(bench(global, policy.clone(), &args)),
+        (None, None) => Err(Failure::usage("say --policy or --url")),
+    }
 }
 
-async fn bench(global: &Global, args: BenchArgs) -> Outcome {
+async fn bench_url(global: &Global, url: String, args: &BenchArgs) -> Outcome {
+    let (headers, body) = (args.headers.clone(), args.body.clone());
+    let template = Template { url: url.clone(), headers, method: args.method.clone(), body };
+    let callers = args.callers as usize;
+    let targets = (1..=callers).map(|caller| template.of(caller)).collect::<Result<Vec<_>, _>>();
+    let targets = targets.map_err(Failure::usage)?;
+    if callers > 1 && !template.tells_callers_apart() {
+        note(
+            "all callers may be one to the service, and then take what others wait for: put {caller} into --url or --header, or say --callers 1",
+        );
+    }
+    let duration = args.duration.unwrap_or(Duration::from_secs(10));
+    let plan = url::Plan { duration, requests: args.checks, timeout: global.timeout };
+    let under_way = Arc::new(url::Run::default());
+    let so_far = || under_way.tally(|tally| (tally.answered(), tally.failed()));
+    let elapsed = tokio::select! {
+        elapsed = url::run(&under_way, plan, targets) => elapsed,
+        never = watch("answers", so_far, || under_way.stop(), args.checks) => match never {},
+    };
+    let tally = under_way.tally(std::mem::take);
+    show(global.output, &BenchUrlView { url, callers, ..Default::default() }.measured(&tally, elapsed))?;
+    match tally.failures.keys().next() {
+        Some(kind) if tally.answered() == 0 => Err(Failure::new(Code::Unreachable, format!("no answer came: {kind}"))),
+        _ => Ok(Code::Ok),
+    }
+}
+
+async fn bench(global: &Global, policy: String, args: &BenchArgs) -> Outcome {
     let unbounded = args.duration.is_none() && args.checks.is_none();
     let plan = Plan {
         callers: args.callers as usize,
@@ -98,7 +150,7 @@ async fn bench(global: &Global, args: BenchArgs) -> Outcome {
         checks: args.checks,
     };
     let others = || args.cpu_of.iter().map(|pid| cpu_of(*pid)).sum::<Result<Duration, Failure>>();
-    let asker = connect::Asker::connect(global, &args.policy, args.cost).await?;
+    let asker = connect::Asker::connect(global, &policy, args.cost).await?;
     let under_way = Arc::new(Run::default());
     let (own_before, others_before) = (cpu::own(), others()?);
     let keys = |caller: usize| {
@@ -106,12 +158,12 @@ async fn bench(global: &Global, args: BenchArgs) -> Outcome {
     };
     let elapsed = tokio::select! {
         elapsed = load::run(&under_way, &plan, asker.clone(), keys) => elapsed,
-        never = watch(&under_way, &plan) => match never {},
+        never = watch("decisions", || under_way.tallies.so_far(), || under_way.stop(), plan.checks) => match never {},
     };
     let (own, others) = (cpu::own().saturating_sub(own_before), others()?.saturating_sub(others_before));
     let tally = under_way.tallies.total();
     let view = BenchView {
-        policy: args.policy,
+        policy,
         callers: plan.callers,
         batch: plan.batch,
         keys: args.keys,
@@ -133,7 +185,12 @@ fn cpu_of(pid: u32) -> Result<Duration, Failure> {
 }
 
 /// Shows how it goes, on a terminal, and stops the run at Ctrl-C; never ends by itself.
-async fn watch(run: &Run, plan: &Plan) -> std::convert::Infallible {
+async fn watch(
+    what: &str,
+    so_far: impl Fn() -> (u64, u64),
+    stop: impl Fn(),
+    most: Option<u64>,
+) -> std::convert::Infallible {
     let bar = if std::io::stderr().is_terminal() { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
     bar.set_style(ProgressStyle::with_template("{elapsed} {msg}").unwrap_or_else(|_| ProgressStyle::default_spinner()));
     let mut every = tokio::time::interval(Duration::from_millis(500));
@@ -143,18 +200,18 @@ async fn watch(run: &Run, plan: &Plan) -> std::convert::Infallible {
             _ = every.tick() => {}
             interrupted = tokio::signal::ctrl_c() => {
                 if interrupted.is_ok() {
-                    run.stop();
+                    stop();
                 }
             }
         }
-        let (decided, failed) = run.tallies.so_far();
-        let of = plan.checks.map_or(String::new(), |checks| format!(" of {}", count(checks)));
+        let (done, failed) = so_far();
+        let of = most.map_or(String::new(), |most| format!(" of {}", count(most)));
         bar.set_message(format!(
-            "{} decisions{of}, {}/s, {} failed",
-            count(decided),
-            count((decided - before) * 2),
+            "{} {what}{of}, {}/s, {} failed",
+            count(done),
+            count((done - before) * 2),
             count(failed)
         ));
-        before = decided;
+        before = done;
     }
 }

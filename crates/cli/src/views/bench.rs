@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use crate::bench::tally::Tally;
@@ -53,6 +54,26 @@ pub struct LatencyView {
     pub max: u64,
 }
 
+impl LatencyView {
+    /// What a histogram of nanoseconds holds.
+    pub fn of(nanos: &Histogram<u64>) -> LatencyView {
+        let quantile = |q: f64| nanos.value_at_quantile(q).div_ceil(1000);
+        LatencyView {
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p99: quantile(0.99),
+            p99_9: quantile(0.999),
+            max: nanos.max().div_ceil(1000),
+        }
+    }
+
+    /// On one line, for people.
+    pub fn line(&self) -> String {
+        let [p50, p90, p99, p99_9, max] = [self.p50, self.p90, self.p99, self.p99_9, self.max].map(span);
+        format!("p50 {p50}  p90 {p90}  p99 {p99}  p99.9 {p99_9}  max {max}")
+    }
+}
+
 impl BenchView {
     /// Fills in what was measured.
     #[must_use]
@@ -66,19 +87,12 @@ impl BenchView {
         let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let decisions = tally.decided();
         let per_decision = |cpu: Duration| (u64::try_from(cpu.as_nanos()).unwrap_or(u64::MAX)).checked_div(decisions);
-        let quantile = |q: f64| tally.latency.value_at_quantile(q).div_ceil(1000);
         self.elapsed_us = micros(elapsed);
         self.decisions = decisions;
         self.decisions_per_second = (u128::from(decisions) * 1_000_000 / elapsed.as_micros().max(1)) as u64;
         (self.granted, self.denied, self.failed) = (tally.granted, tally.denied, tally.failed());
         self.failures = tally.failures.clone();
-        self.latency_us = LatencyView {
-            p50: quantile(0.5),
-            p90: quantile(0.9),
-            p99: quantile(0.99),
-            p99_9: quantile(0.999),
-            max: tally.latency.max().div_ceil(1000),
-        };
+        self.latency_us = LatencyView::of(&tally.latency);
         self.client_cpu_us = micros(own_cpu);
         self.client_cpu_ns_per_decision = per_decision(own_cpu);
         self.other_cpu_us = other_cpu.map(micros);
@@ -92,24 +106,19 @@ impl View for BenchView {
         let failures: Vec<String> =
             self.failures.iter().map(|(kind, number)| format!("{kind} {}", count(*number))).collect();
         let failures = if failures.is_empty() { String::new() } else { format!(" ({})", failures.join(", ")) };
-        let latency = self.latency_us;
         let cpu = |name: &str, ns: Option<u64>| {
             ns.map_or(String::new(), |ns| format!("CPU a decision  {name} {}.{:02}µs\n", ns / 1000, ns % 1000 / 10))
         };
         format!(
             "decisions/s     {}  ({} in {})\nanswers         granted {}, denied {}, failed {}{failures}\n\
-             latency         p50 {}  p90 {}  p99 {}  p99.9 {}  max {}\n{}{}",
+             latency         {}\n{}{}",
             count(self.decisions_per_second),
             count(self.decisions),
             span(self.elapsed_us / 1000 * 1000),
             count(self.granted),
             count(self.denied),
             count(self.failed),
-            span(latency.p50),
-            span(latency.p90),
-            span(latency.p99),
-            span(latency.p99_9),
-            span(latency.max),
+            self.latency_us.line(),
             cpu("this tool", self.client_cpu_ns_per_decision),
             cpu("the others", self.other_cpu_ns_per_decision),
         )

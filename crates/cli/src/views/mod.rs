@@ -1,6 +1,7 @@
 //! What commands show: plain data, rendered by pure functions, so that golden tests need no cluster.
 
 pub mod bench;
+pub mod bench_url;
 pub mod check;
 pub mod cluster;
 pub mod policy;
