@@ -133,7 +133,11 @@ fn main() -> ExitCode {
         eprintln!("instructions: counting them needs {}; install it and try again", missing.join(" and "));
         return ExitCode::from(2);
     }
-    if std::env::var_os("QUORATE_LONG").is_some() { all::run() } else { usual::run() }
+    if std::env::var_os("QUORATE_LONG").is_some() {
+        all::run()
+    } else {
+        usual::run()
+    }
     ExitCode::SUCCESS
 }
 

@@ -107,9 +107,10 @@ impl Stand {
     /// What it needs and is not there, if anything.
     pub(crate) fn missing(self, directories: &Directories) -> Option<String> {
         match self {
-            Stand::Quorate | Stand::QuorateTmpfs if !directories.quorated.exists() => {
-                Some(format!("there is no {}: build it, or name another with --quorated", directories.quorated.display()))
-            }
+            Stand::Quorate | Stand::QuorateTmpfs if !directories.quorated.exists() => Some(format!(
+                "there is no {}: build it, or name another with --quorated",
+                directories.quorated.display()
+            )),
             Stand::Redis | Stand::RedisFsync | Stand::RedisReplicas if !runs("redis-server") => {
                 Some("there is no redis-server (Debian: apt-get install redis-server)".to_owned())
             }

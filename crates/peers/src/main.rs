@@ -108,14 +108,17 @@ fn run(args: Args) -> Result<(), String> {
             report.leave_out(stand.name(), missing);
         }
     }
-    for round in 1..=args.rounds {
-        for stand in stands.iter().filter(|stand| !report.is_left_out(stand.name())).copied().collect::<Vec<_>>() {
+    let here: Vec<Stand> = stands.into_iter().filter(|stand| !report.is_left_out(stand.name())).collect();
+    let ended = (1..=args.rounds).try_for_each(|round| {
+        for stand in &here {
             eprintln!("round {round} of {}: {}", args.rounds, stand.name());
             for (case, measured) in stand.run(&directories, &texts, times)? {
                 report.add(case, measured);
             }
         }
-    }
+        Ok(())
+    });
+    // What was measured until something failed is told all the same.
     println!("{report}");
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&report.json()).map_err(|error| error.to_string())?;
@@ -124,7 +127,7 @@ fn run(args: Args) -> Result<(), String> {
     if let Some(path) = &args.plot {
         plot::draw(&report.medians(), path)?;
     }
-    Ok(())
+    ended
 }
 
 /// The program of that name in the directory of this one.

@@ -32,7 +32,7 @@ pub(crate) async fn start(servers: &mut Servers, quorated: &Path) -> Result<Clie
     }
     let told = |error: quorate_client::Error| format!("quorate: {error}");
     let admin = Admin::new(addresses.clone()).map_err(told)?.deadline(START);
-    admin.cluster_init(NewCluster { nodes: addresses.clone(), ..NewCluster::default() }).await.map_err(told)?;
+    make(&admin, &addresses).await?;
     let minute = Span(60_000_000);
     let refill = |units, period| Rate { units, period };
     let bucket = |name, capacity, refill| Policy::new(name, Algorithm::TokenBucket { capacity, refill });
@@ -44,6 +44,19 @@ pub(crate) async fn start(servers: &mut Servers, quorated: &Path) -> Result<Clie
     let client = Client::builder().endpoints(addresses).connect_timeout(START).connect().await.map_err(told)?;
     settle(&client).await?;
     Ok(client)
+}
+
+/// Makes the cluster; asked again, a call that ended early goes on where it was.
+async fn make(admin: &Admin, addresses: &[String]) -> Result<(), String> {
+    let until = Instant::now() + START;
+    loop {
+        let new = NewCluster { nodes: addresses.to_vec(), ..NewCluster::default() };
+        match admin.cluster_init(new).await {
+            Ok(_) => return Ok(()),
+            Err(error) if Instant::now() > until => return Err(format!("quorate: {error}")),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
 }
 
 /// Returns once so many keys, of all shards, were decided without an error.

@@ -132,9 +132,7 @@ impl Report {
     }
 
     pub(crate) fn json(&self) -> Value {
-        let case = |case: &Case, runs: &Vec<Measured>| {
-            json!({ "name": case.name, "callers": case.callers, "batch": case.batch, "median": medians(runs), "runs": runs })
-        };
+        let case = |case: &Case, runs: &Vec<Measured>| json!({ "name": case.name, "callers": case.callers, "batch": case.batch, "median": medians(runs), "runs": runs });
         let ratios: Vec<Value> = RATIOS
             .iter()
             .filter_map(|ratio| Some(json!({ "what": ratio.what, "median": self.ratio(ratio)? })))
@@ -157,7 +155,8 @@ impl fmt::Display for Report {
         if let Some(contention) = machine::contention() {
             writeln!(f, "in the last minute somebody waited for a core {contention:.0} % of the time")?;
         }
-        writeln!(f, "medians of {} turns of {} s, {} keys\n", self.rounds, self.seconds, self.keys)?;
+        let turns = self.runs.values().map(Vec::len).min().unwrap_or(0);
+        writeln!(f, "medians of {turns} turns of {} s, {} keys\n", self.seconds, self.keys)?;
         let mut table = Table::new();
         table.load_preset(presets::ASCII_MARKDOWN);
         table.set_header([

@@ -74,7 +74,8 @@ impl Drop for Servers {
 /// So many ports on which nobody listens now.
 pub(crate) fn free_ports(count: usize) -> Result<Vec<u16>, String> {
     let told = |error: std::io::Error| format!("no free port: {error}");
-    let listeners = (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>().map_err(told)?;
+    let listeners =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect::<Result<Vec<_>, _>>().map_err(told)?;
     listeners.iter().map(|listener| Ok(listener.local_addr().map_err(told)?.port())).collect()
 }
 
