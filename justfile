@@ -24,6 +24,19 @@ fix:
 bench *args:
     cargo run --release --bin quorate -- bench {{args}}
 
+# Time of a check in the core, beside other limiters in one process; `QUORATE_LONG=1` also for ten million keys.
+bench-core *args:
+    cargo bench --package quorate-bench --bench checks -- {{args}}
+
+# Instructions of a check in the core, counted by callgrind: needs valgrind and gungraun-runner, and says so.
+bench-instructions *args:
+    cargo bench --package quorate-bench --bench instructions -- {{args}}
+
+# Quorate on three processes beside Redis, throttlecrab-server and bare gRPC, by turns; see `just bench-peers --help`.
+bench-peers *args:
+    cargo build --release --package quorate-node --bin quorated --package quorate-peers --bin bench-peers
+    cargo run --release --package quorate-peers --bin bench-peers -- {{args}}
+
 # The long forms of the property tests: a million events an algorithm.
 long:
     QUORATE_LONG=1 cargo test --release --package quorate-core -- --include-ignored

@@ -33,6 +33,8 @@ fn build() -> BTreeMap<String, PathBuf> {
         "--message-format=json-render-diagnostics",
         "--workspace",
         "--exclude=quorate-sim",
+        "--exclude=quorate-bench",
+        "--exclude=quorate-peers",
         "--bins",
         "--examples",
     ]);

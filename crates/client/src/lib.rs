@@ -77,11 +77,6 @@
 //! share of the limit (`local`). The latter two are [degraded](Decision::degraded), and say [who
 //! decided](Decision::decided_by) and [why](Decision::cause). A shard that answers nothing is not asked any more until a probe
 //! finds it well, so that a dead cluster costs a request next to nothing.
-//!
-//! # Features
-//!
-//! - `adaptive`: [`Ceiling`]s that find their own height.
-//! - `metrics`: counts decisions, waits and failures through the facade of the [`metrics`](https://docs.rs/metrics) crate.
 
 mod acquire;
 pub mod address;
@@ -101,11 +96,11 @@ mod error;
 mod fallback;
 mod gather;
 mod giveback;
-mod observe;
 #[cfg(feature = "tower")]
 pub mod identity;
 #[cfg(feature = "tower")]
 pub mod layer;
+mod observe;
 mod operations;
 mod pack;
 mod question;
@@ -117,9 +112,9 @@ mod split;
 pub mod testing;
 mod time;
 mod topology;
-mod way;
 #[cfg(feature = "tower")]
 mod wall;
+mod way;
 #[doc(hidden)]
 pub mod wire;
 

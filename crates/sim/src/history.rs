@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use quorate_client::{Decision, ErrorKind, Receipt};
+use quorate_client::{DecidedBy, Decision, ErrorKind, Receipt};
 
 use crate::trace::Trace;
 
@@ -157,6 +157,17 @@ impl History {
 
 fn us(span: std::time::Duration) -> i64 {
     i64::try_from(span.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl Outcome {
+    /// What a decision comes to. What the cluster has not decided itself, because it could not be asked in time and the policies
+    /// say so, is as little to be held against a log as a failure is.
+    pub fn of(decision: &Decision) -> Outcome {
+        match decision.decided_by {
+            DecidedBy::Cluster => Outcome::Decided(Verdict::of(decision)),
+            _ => Outcome::Done,
+        }
+    }
 }
 
 impl Verdict {

@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use tokio::time::Instant;
 
 use crate::fired::{Fault, Fired};
-use crate::history::{Asked, Call, History, Outcome, Verdict};
+use crate::history::{Asked, Call, History, Outcome};
 use crate::net::Machine;
 use crate::peers::address;
 use crate::wire::SimWire;
@@ -231,7 +231,7 @@ impl Load {
         let outcome = match answer {
             Ok(decision) => {
                 self.decided.fetch_add(1, Ordering::Relaxed);
-                Outcome::Decided(Verdict::of(&decision))
+                Outcome::of(&decision)
             }
             Err(error) => Outcome::from(&error),
         };
@@ -359,7 +359,7 @@ impl Load {
             Err(error) => return self.history.end(op, Outcome::from(&error), self.now()),
         };
         self.decided.fetch_add(1, Ordering::Relaxed);
-        self.history.end(op, Outcome::Decided(Verdict::of(reserved.decision())), self.now());
+        self.history.end(op, Outcome::of(reserved.decision()), self.now());
         tokio::time::sleep(Duration::from_millis(random.random_range(1..3_000))).await;
         if !reserved.allowed() {
             return;
