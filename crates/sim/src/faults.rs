@@ -33,7 +33,7 @@ pub enum Action {
     Disk(Machine, Duration, i64),
     /// An operator changes a policy.
     ChangePolicy,
-    /// A machine is cut off from another, and a moment later the third, the last that it hears from, dies and comes back at once.
+    /// A machine is cut off from another, and a moment later from the third, which dies and comes back at once.
     Usurp(Machine),
 }
 
@@ -149,12 +149,13 @@ pub fn ambush(leader: Machine, random: &mut SmallRng) -> Vec<Action> {
 
 /// What happens to a leader that may believe for a while that it is the only one, although another can be elected: what happens
 /// at once, and what after some microseconds.
-pub fn usurp(leader: Machine, random: &mut SmallRng) -> (Action, i64, Action) {
+pub fn usurp(leader: Machine, random: &mut SmallRng) -> (Action, i64, [Action; 2]) {
     let step = random.random_range(1..NODES);
     let (rival, voter) = ((leader + step) % NODES, (leader + NODES - step) % NODES);
-    let cut = Action::Cut(vec![(leader, rival), (rival, leader)], random.random_range(1_500_000..3_000_000));
-    let kill = Action::Kill(vec![voter], random.random_range(16_000..80_000), false);
-    (cut, random.random_range(150_000..600_000), kill)
+    let span = random.random_range(1_500_000..3_000_000);
+    let cut = |other| Action::Cut(vec![(leader, other), (other, leader)], span);
+    let kill = Action::Kill(vec![voter], random.random_range(16_000..40_000), false);
+    (cut(rival), random.random_range(300_000..900_000), [cut(voter), kill])
 }
 
 /// Mostly one machine, sometimes more.

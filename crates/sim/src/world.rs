@@ -489,7 +489,7 @@ impl World {
             Action::Usurp(leader) => {
                 let (now, after, then) = faults::usurp(leader, &mut self.random);
                 self.act(now);
-                self.later(after, then);
+                then.into_iter().for_each(|action| self.later(after, action));
             }
             Action::Pause(here, span) => {
                 if self.machines[here].is_up() && !self.machines[here].is_asleep() {
