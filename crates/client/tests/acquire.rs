@@ -29,7 +29,7 @@ fn secs(secs: u64) -> Duration {
 
 async fn start() -> (FakeCluster, Client) {
     let cluster = FakeCluster::builder().toml(POLICIES).follow_tokio_time().build().unwrap();
-    let client = cluster.connect().await.unwrap();
+    let client = cluster.connect_with(Client::builder().deadline(secs(1))).await.unwrap();
     (cluster, client)
 }
 

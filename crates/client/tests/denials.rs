@@ -44,7 +44,7 @@ async fn start() -> (FakeCluster, Client) {
 
 async fn start_with(builder: quorate_client::ClientBuilder) -> (FakeCluster, Client) {
     let cluster = FakeCluster::from_toml(POLICIES).unwrap();
-    let client = cluster.connect_with(builder).await.unwrap();
+    let client = cluster.connect_with(builder.deadline(ms(1_000))).await.unwrap();
     (cluster, client)
 }
 

@@ -26,7 +26,7 @@ const SHORT: Duration = Duration::from_millis(50);
 
 async fn start() -> (FakeCluster, Client) {
     let cluster = FakeCluster::from_toml(POLICIES).unwrap();
-    let client = cluster.connect().await.unwrap();
+    let client = cluster.connect_with(Client::builder().deadline(SHORT * 20)).await.unwrap();
     (cluster, client)
 }
 
