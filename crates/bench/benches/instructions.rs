@@ -2,6 +2,8 @@
 //!
 //! `cargo bench -p quorate-bench --bench instructions`. Each count is of [`CHECKS`] checks in batches, of any of so many
 //! keys. Ten million keys take many minutes to be entered under valgrind, and are left out unless `QUORATE_LONG=1`.
+
+#![allow(clippy::print_stderr, reason = "it speaks to whoever runs it")]
 #![allow(missing_docs, reason = "gungraun makes the entry points")]
 
 use std::hint::black_box;
