@@ -127,8 +127,11 @@ where
         let id = log.id();
         let marks = log.marks();
         let forgets = marks.vote.is_some() || marks.last.is_some();
+        // A vote that was not synced is hidden by a node that grants none for so long, too.
         #[cfg(feature = "planted")]
-        let forgets = forgets && !quorate_core::planted::is(quorate_core::planted::Planted::VotesAtOnce);
+        let forgets = forgets
+            && !quorate_core::planted::is(quorate_core::planted::Planted::VotesAtOnce)
+            && !quorate_core::planted::is(quorate_core::planted::Planted::VoteNotSynced);
         let election_max = Duration::from_millis(config.election_timeout_max);
         let silent_until = forgets.then(|| Instant::now() + election_max);
         let lease = Lease::new(clock, election_max);
