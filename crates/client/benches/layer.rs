@@ -19,8 +19,8 @@ use quorate_client::testing::FakeCluster;
 use rustix::time::{ClockId, clock_gettime};
 use tower::{Layer as _, Service, ServiceExt as _};
 
-const ROUNDS: usize = 11;
-const TIMES: u32 = 10_000;
+const ROUNDS: usize = 7;
+const TIMES: u32 = 4_000;
 const KEY: &str = "customer-4711";
 
 /// CPU time of this process.

@@ -34,7 +34,7 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with_all = NOT_OF_URL)]
     url: Option<String>,
     /// Of --url: a header to send, 'Name: value'
-    #[arg(short = 'H', long = "header", value_name = "HEADER", requires = "url")]
+    #[arg(short = 'H', long = "header", value_name = "HEADER", requires = "url", conflicts_with = "policy")]
     headers: Vec<String>,
     /// Of --url: the method
     #[arg(short = 'X', long, value_name = "METHOD", requires = "url", default_value = "GET")]
@@ -92,6 +92,13 @@ fn skew(text: &str) -> Result<f64, String> {
         .ok()
         .filter(|skew| (0.01..=10.0).contains(skew))
         .ok_or_else(|| "must be a number from 0.01 to 10".into())
+}
+
+impl BenchArgs {
+    /// Whether a service is asked, and no node.
+    pub(crate) fn asks_a_service(&self) -> bool {
+        self.url.is_some()
+    }
 }
 
 /// Runs the load and reports.

@@ -24,7 +24,11 @@ pub fn run(cli: Cli) -> Outcome {
     if global.output == Format::Jsonl && !matches!(command, Command::Backtest(_)) {
         return Err(Failure::usage("--output jsonl is for backtest; here it is table or json"));
     }
-    let named = global.endpoints.is_some() || matches!(command, Command::Cluster(cluster::ClusterCommand::Init(_)));
+    let named = match &command {
+        Command::Cluster(cluster::ClusterCommand::Init(_)) => true,
+        Command::Bench(args) => args.asks_a_service() || global.endpoints.is_some(),
+        _ => global.endpoints.is_some(),
+    };
     dispatch(&global, command).map_err(|mut failure| {
         if failure.code == Code::Unreachable && !named {
             failure.message +=
