@@ -67,6 +67,12 @@ impl Planted {
         Planted::DenialKeepsCharge,
         Planted::DenialOutlived,
     ];
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Planted> {
+        let unfound = [Planted::VotesAtOnce, Planted::DeniesWhatMayHaveRun];
+        Planted::ALL.into_iter().chain(unfound).find(|fault| format!("{fault:?}") == name)
+    }
 }
 
 /// From now on that one is at work on this thread, or none.

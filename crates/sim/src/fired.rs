@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use serde::{Deserialize, Serialize};
+
 /// What can go wrong in a world.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Fault {
     MessageLost,
@@ -78,7 +80,7 @@ impl fmt::Display for Fault {
 }
 
 /// How often each struck. Clones count together.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Fired(Arc<Mutex<BTreeMap<Fault, u64>>>);
 
 impl Fired {

@@ -1,7 +1,7 @@
 //! Whole clusters of Quorate in one thread, on virtual time, from one seed.
 //!
 //! The nodes and the clients are the shipped ones; what they take from their machines (clocks, chance, disks, networks) comes
-//! from here. A seed gives the same story, byte for byte.
+//! from here. A seed gives the same story, byte for byte, where it is the first of its process.
 //!
 //! ```text
 //!  world ── ticks ──► machine × 3: runtime, disk, clock ── node      peers: nodes to nodes ─┐

@@ -1,4 +1,4 @@
-//! Many seeds, on several threads: each world is one thread's alone.
+//! Many seeds, several at a time.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -7,10 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::fired::Fired;
-use crate::world::{Options, Outcome, run};
+use crate::world::{self, Options, Outcome};
 
-/// Of so many seeds, one is run twice.
-const AGAIN: u64 = 100;
 /// What a seed has to come to on average.
 const DECISIONS: u64 = 1_000;
 
@@ -45,23 +43,34 @@ impl Summary {
 
 /// Runs a world; a panic in it is something wrong, too.
 pub fn guarded(options: &Options) -> Outcome {
-    catch_unwind(AssertUnwindSafe(|| run(options))).unwrap_or_else(|panic| {
+    catch_unwind(AssertUnwindSafe(|| world::run(options))).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
-        Outcome {
-            seed: options.seed,
-            decisions: 0,
-            lasted: Duration::ZERO,
-            wrongs: vec![format!("panic: {text}")],
-            hash: 0,
-            fired: Fired::default(),
-            story: Vec::new(),
-        }
+        Outcome::failed(options.seed, format!("panic: {text}"))
     })
 }
 
-/// Runs that many seeds, from the first one's on. With `until_wrong`, no more are begun once one has failed.
-pub fn many(first: &Options, count: u64, threads: usize, until_wrong: bool, told: impl Fn(&Outcome) + Sync) -> Summary {
+/// Which seeds to run, and how.
+#[derive(Debug, Clone, Copy)]
+pub struct Many {
+    /// How many, from the first one's on.
+    pub count: u64,
+    /// How many at a time.
+    pub threads: usize,
+    /// Of so many seeds, one is run twice.
+    pub again: u64,
+    /// Whether no more are begun once one has failed.
+    pub until_wrong: bool,
+}
+
+/// Runs many seeds, each with `run`.
+pub fn many(
+    first: &Options,
+    seeds: Many,
+    run: impl Fn(&Options) -> Outcome + Sync,
+    told: impl Fn(&Outcome) + Sync,
+) -> Summary {
+    let Many { count, threads, again, until_wrong } = seeds;
     let (next, stop) = (AtomicU64::new(first.seed), AtomicBool::new(false));
     let summary = Mutex::new(Summary::default());
     std::thread::scope(|scope| {
@@ -73,10 +82,10 @@ pub fn many(first: &Options, count: u64, threads: usize, until_wrong: bool, told
                         return;
                     }
                     let options = Options { seed, ..first.clone() };
-                    let mut outcome = guarded(&options);
-                    if seed % AGAIN == 0 {
-                        let again = guarded(&options);
-                        if again.hash != outcome.hash {
+                    let mut outcome = run(&options);
+                    if seed % again == 0 {
+                        let second = run(&options);
+                        if second.hash != outcome.hash {
                             outcome.wrongs.push("the same seed came to another story the second time".to_owned());
                         }
                     }

@@ -22,6 +22,7 @@ use quorate_proto::v1::admin_server::Admin as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
 
@@ -77,7 +78,7 @@ impl Options {
 }
 
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
@@ -92,7 +93,23 @@ pub struct Outcome {
     /// The faults that struck.
     pub fired: Fired,
     /// The story, if it was kept.
+    #[serde(skip)]
     pub story: Vec<String>,
+}
+
+impl Outcome {
+    /// Of a seed that came to nothing.
+    pub fn failed(seed: u64, problem: String) -> Outcome {
+        Outcome {
+            seed,
+            decisions: 0,
+            lasted: Duration::ZERO,
+            wrongs: vec![problem],
+            hash: 0,
+            fired: Fired::default(),
+            story: Vec::new(),
+        }
+    }
 }
 
 /// The world.
