@@ -79,6 +79,22 @@ impl Cluster {
         process.wait().expect("a stopped process ends").success()
     }
 
+    /// Stops a node where it stands, as a machine would that hangs: its connections stay open, and nothing is answered.
+    pub fn pause(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    /// Lets a paused node go on.
+    pub fn resume(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        if let Some(process) = &self.nodes[node].process {
+            rustix::process::kill_process(Pid::from_child(process), signal).expect("a running process takes signals");
+        }
+    }
+
     /// Starts a node on whatever its directory holds.
     pub fn restart(&mut self, node: usize) {
         self.kill(node);
