@@ -48,3 +48,7 @@ sim *args:
 # Real processes killed again and again under load: the long form, with `QUORATE_SEED=N` another one.
 chaos:
     QUORATE_LONG=1 cargo test --release --package quorate-tests --test chaos -- --nocapture
+
+# What an outage costs the requests of a service, and how soon it is over: three processes killed, paused and slowed down.
+outage:
+    cargo bench --package quorate-tests --bench outage

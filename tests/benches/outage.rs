@@ -1,7 +1,7 @@
 //! What an outage costs the requests of a service behind `RateLimitLayer`, and how soon it is over: `just outage`.
 //!
 //! The cluster is taken away and given back as in `src/outage.rs`, on processes of this machine and with the client's own
-//! deadline of 50 ms. Times are those of a request through the layer to a service that does nothing, from when it was due.
+//! deadline of 50 ms. Times are those of a request through the layer to a service that does nothing, from when it was made.
 
 #![allow(clippy::print_stdout, reason = "a measurement")]
 

@@ -22,7 +22,7 @@ use crate::{Cluster, until};
 
 /// A policy for each thing that can be wanted while the cluster is away, by that name.
 pub const POLICIES: [&str; 3] = ["fail_closed", "fail_open", "local"];
-/// Their limits: the third has a tenth of them to itself while the cluster is away.
+/// Their limits. While the cluster is away, this process has a tenth of the third, rounded down: two of twenty-five.
 pub const POLICY_FILE: &str = r#"
 [[policy]]
 name = "fail_closed"
@@ -39,7 +39,7 @@ on_unavailable = "fail_open"
 [[policy]]
 name = "local"
 algorithm = "token_bucket"
-capacity = 20
+capacity = 25
 refill = "5/s"
 on_unavailable = "local"
 share = 0.1
@@ -109,7 +109,7 @@ pub struct Form {
 pub struct Phase {
     /// How the cluster is away; none while it is not.
     pub away: Option<Away>,
-    /// When it began: the nodes had been killed or paused by then, or started or resumed.
+    /// When it began: before the nodes were killed or paused, or when they had been started or resumed.
     pub began: Instant,
     /// When every breaker was open that the requests meet; none where that did not happen in this phase.
     pub all_open: Option<Instant>,
@@ -125,7 +125,7 @@ pub struct Run {
     pub admin: Admin,
     /// The policies that were asked.
     pub policies: Vec<Policy>,
-    /// [`Answer::phase`] is a place in here.
+    /// [`Answer::phase`] is a place in here: what was under way when the cluster was taken away counts as asked while it was away.
     pub phases: Vec<Phase>,
     /// Every request.
     pub answers: Vec<Answer>,
@@ -166,8 +166,12 @@ impl Run {
             run.back(away, &mut cluster, &admin).await;
         }
         let phases = run.phases;
-        let (answers, served) = load.end().await;
+        let (mut answers, served) = load.end().await;
         let took = begun.elapsed();
+        for answer in &mut answers {
+            let next = phases.get(answer.phase + 1).filter(|next| next.away.is_some());
+            answer.phase += usize::from(next.is_some_and(|next| answer.at() >= next.began));
+        }
         // A breaker that a busy machine has opened once more closes without any request.
         until("no breaker is open", || async { (counted.level(OPEN_BREAKERS) == 0.0).then_some(()) }).await;
         client.close().await;
@@ -213,8 +217,8 @@ impl Stretches<'_> {
     }
 
     async fn away(&mut self, away: Away, cluster: &mut Cluster) {
-        away.begin(cluster);
         self.enter(Some(away));
+        away.begin(cluster);
         let this = &*self;
         let enough = || this.every_key(this.form.times, Answer::is_without_cluster);
         let lasts = async {
