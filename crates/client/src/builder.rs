@@ -150,11 +150,11 @@ impl ClientBuilder {
         wishes(&self.overrides)?;
         let fallbacks = Fallbacks::new(self.overrides, Chance::seeded(!seed));
         let denials = Denials::new(self.remember_denials, seed, Arc::clone(&wire));
-        let mut shared = engine::start(wire, endpoints.clone(), seed, deadline);
+        let mut shared = engine::start(Arc::clone(&wire), endpoints.clone(), seed, deadline);
         let known = timeout(self.connect_timeout, shared.changes.wait_for(|changes| *changes > 0)).await;
         match known.map(|known| known.is_ok()) {
             Ok(true) => {
-                let inner = Inner::new(shared, deadline, denials, fallbacks, ceiling);
+                let inner = Inner::new(shared, wire, deadline, denials, fallbacks, ceiling);
                 Ok(Client { inner: Arc::new(inner) })
             }
             _ => Err(unreachable(&endpoints, self.connect_timeout, &shared.tried.text())),

@@ -26,10 +26,12 @@ use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
 use crate::queue::{Failure, Queue, Slot};
+use crate::report;
 use crate::reservation::Reserve;
 use crate::split;
 use crate::topology::Topology;
 use crate::way::way;
+use crate::wire::Wire;
 
 /// Asks limits of a Quorate cluster.
 ///
@@ -54,6 +56,7 @@ pub struct Client {
 
 pub(crate) struct Inner {
     pub(crate) shared: Shared,
+    pub(crate) wire: Arc<dyn Wire>,
     pub(crate) deadline: Duration,
     denials: Option<Denials>,
     fallbacks: Fallbacks,
@@ -142,6 +145,28 @@ impl Client {
         Acquire::new(self, limit(policy, key).into())
     }
 
+    /// Says that a denial was wrong: whoever runs the cluster sees how many were reported of each policy, with `quorate policy
+    /// get`. It changes no limit and gives nothing back; for that, [`reset`](Self::reset) the key.
+    ///
+    /// The node that is told counts it until it ends, and logs at most one `note` a second (at most 1,024 bytes; what is in it is
+    /// read by people). Reports are for what people complain of, not for each request: each is a call of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where the decision denied nothing or the note is too long; [`ErrorKind::Unavailable`] where no node
+    /// could be told; [`ErrorKind::Deadline`] where it took longer than 5 s: whether it was counted is not known then.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// let decision = client.check("per-user", "alice").await?;
+    /// if !decision.allowed {
+    ///     client.report_false_positive(&decision, "support case 4711: a customer behind a shared address").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn report_false_positive(&self, decision: &Decision, note: &str) -> Result<(), Error> {
+        report::send(&self.inner, decision, note).await
+    }
+
     /// Makes a key as good as new.
     ///
     /// ```no_run
@@ -212,13 +237,14 @@ impl Inner {
     /// Within a runtime.
     pub(crate) fn new(
         shared: Shared,
+        wire: Arc<dyn Wire>,
         deadline: Duration,
         denials: Option<Denials>,
         fallbacks: Fallbacks,
         ceiling: Option<Ceiling>,
     ) -> Inner {
         let (give_backs, unknown) = (GiveBacks::new(), Mutex::default());
-        Inner { shared, deadline, denials, fallbacks, ceiling, give_backs, unknown }
+        Inner { shared, wire, deadline, denials, fallbacks, ceiling, give_backs, unknown }
     }
 
     /// The denial that is remembered for a validated check, or what to remember the next one by.

@@ -362,6 +362,11 @@ impl FakeCluster {
         self.nodes.tally(policy, key).corrected
     }
 
+    /// How many denials by that policy were [reported as wrong](crate::Client::report_false_positive).
+    pub fn false_positives(&self, policy: &str) -> u64 {
+        self.nodes.false_positives(policy)
+    }
+
     /// How many units the key would be granted now under the policy; none where there is no such policy, or it is disabled.
     pub fn remaining(&self, policy: &str, key: &str) -> Option<u64> {
         Some(self.nodes.look(policy, key)?.limits.first()?.remaining)

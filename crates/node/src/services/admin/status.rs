@@ -1,6 +1,6 @@
 //! What every node says of itself, put together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +31,27 @@ pub(super) async fn gather(
         (node, answer)
     });
     join_all(asked).await
+}
+
+/// What was reported to the nodes, by policy, and the addresses of those that did not answer.
+pub(super) async fn false_positives(
+    cluster: &impl Cluster,
+    state: &ControlState,
+) -> (HashMap<String, u64>, Vec<String>) {
+    let (mut counts, mut unheard) = (HashMap::new(), Vec::new());
+    for (node, answer) in gather(cluster, state, caps::STATUS_PATIENCE).await {
+        match answer {
+            Ok(status) => {
+                for (policy, count) in status.false_positives {
+                    let sum: &mut u64 = counts.entry(policy).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+            }
+            Err(_) => unheard.extend(state.nodes.get(&node).map(|known| known.address.clone())),
+        }
+    }
+    counts.retain(|name, _| state.policies.policies.iter().any(|policy| policy.name == *name));
+    (counts, unheard)
 }
 
 pub(super) async fn cluster_status(cluster: &impl Cluster) -> v1::ClusterStatusResponse {

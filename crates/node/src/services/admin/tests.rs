@@ -287,7 +287,8 @@ async fn policies_are_listed_and_got() {
     let cluster = played(Some(ME));
     apply(&cluster, applying(vec![window("a", 1)])).await.unwrap();
     let admin = Admin::new(cluster);
-    let list = admin.policy_list(Request::new(v1::PolicyListRequest {})).await.unwrap().into_inner().policies.unwrap();
+    let list =
+        admin.policy_list(Request::new(v1::PolicyListRequest::default())).await.unwrap().into_inner().policies.unwrap();
     assert_eq!((list.version, list.policies.len()), (1, 1));
     let get = |name: &str| admin.policy_get(Request::new(v1::PolicyGetRequest { name: name.to_owned() }));
     assert_eq!(get("a").await.unwrap().into_inner().policy.unwrap().id, 1);
@@ -333,7 +334,7 @@ async fn a_node_without_a_cluster_says_what_to_do() {
     for (me, code) in [(None, Code::FailedPrecondition), (Some(ME), Code::Unavailable)] {
         let unborn = Played { born: false, me, ..Arc::into_inner(played(None)).unwrap() };
         let admin = Admin::new(Arc::new(unborn));
-        assert_eq!(admin.policy_list(Request::new(v1::PolicyListRequest {})).await.unwrap_err().code(), code);
+        assert_eq!(admin.policy_list(Request::new(v1::PolicyListRequest::default())).await.unwrap_err().code(), code);
         let status = admin.cluster_status(Request::new(v1::ClusterStatusRequest {})).await.unwrap().into_inner();
         assert!(status.cluster_id.is_empty() && status.nodes[0].reachable);
     }
