@@ -200,8 +200,12 @@ impl Admin {
             shards: new.shards.unwrap_or(0),
             replicas: new.replicas.unwrap_or(0),
         };
-        let made =
-            self.call(Twice::Safe, request, async |mut admin, request| admin.cluster_init(request).await).await?;
+        let made = self.call(Twice::Safe, request, async |mut admin, request| admin.cluster_init(request).await).await;
+        // Of a cluster that is being made nobody can say that it has no leader: a node that is needed was not reached.
+        let made = made.map_err(|error| match error.kind() {
+            ErrorKind::NoLeader => Error::new(ErrorKind::Unavailable, error.to_string()),
+            _ => error,
+        })?;
         let v1::ClusterInitResponse { cluster_id, name, nodes, shards } = made;
         Ok(MadeCluster { cluster_id: cluster_id.to_vec(), name, nodes, shards })
     }

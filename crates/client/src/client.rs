@@ -64,7 +64,12 @@ pub(crate) struct Inner {
     pub(crate) give_backs: GiveBacks,
     /// Names that a policy set was found not to have, after waiting for a newer one.
     unknown: Mutex<Unknown>,
+    /// Until then a call waits for the first topology; afterwards it is refused at once until there is one.
+    patient_until: Instant,
 }
+
+/// Why a call is refused before the first topology has come.
+const UNHEARD: &str = "no node has told of the cluster since this client began; nothing was charged";
 
 #[derive(Default)]
 struct Unknown {
@@ -242,9 +247,10 @@ impl Inner {
         denials: Option<Denials>,
         fallbacks: Fallbacks,
         ceiling: Option<Ceiling>,
+        patient_until: Instant,
     ) -> Inner {
         let (give_backs, unknown) = (GiveBacks::new(), Mutex::default());
-        Inner { shared, wire, deadline, denials, fallbacks, ceiling, give_backs, unknown }
+        Inner { shared, wire, deadline, denials, fallbacks, ceiling, give_backs, unknown, patient_until }
     }
 
     /// The denial that is remembered for a validated check, or what to remember the next one by.
@@ -275,11 +281,34 @@ impl Inner {
         question: &mut Question<'_>,
         deadline: Instant,
     ) -> Result<Decision, Error> {
+        self.hear(deadline).await?;
         if self.is_split(question) {
             return split::ask(self, question, deadline).await;
         }
         let answer = self.ask(question, deadline).await?;
         decision(answer, question)
+    }
+
+    /// Why nothing can be asked before the first topology has come.
+    pub(crate) fn unheard(&self) -> Failure {
+        if self.shared.close.is_closed() {
+            return Failure::Final(Error::closed());
+        }
+        if Instant::now() >= self.patient_until {
+            return Failure::Final(Error::new(ErrorKind::Unavailable, UNHEARD.to_owned()));
+        }
+        Failure::Moved(Error::new(ErrorKind::Unavailable, UNHEARD.to_owned()))
+    }
+
+    /// Waits for the first topology, if there is none yet.
+    async fn hear(&self, deadline: Instant) -> Result<(), Error> {
+        if self.shared.routes.load().is_some() {
+            return Ok(());
+        }
+        match self.unheard() {
+            Failure::Final(error) => Err(error),
+            Failure::Moved(error) => self.changed_since(0, deadline, error).await,
+        }
     }
 
     /// Puts a validated check in line, or answers its slot at once.
@@ -317,7 +346,7 @@ impl Inner {
             Ok(decision) => Ok(decision),
             Err(error) => match self.shared.routes.load().as_ref() {
                 Some(routes) => self.fallbacks.decide(routes, &self.shared.time, question, manner, error),
-                None => Err(error),
+                None => self.fallbacks.decide_unheard(question, manner, error),
             },
         };
         observe::ended(begun, question, &result);
@@ -327,7 +356,7 @@ impl Inner {
     /// Looks up the way of what names policies and keys, and goes it.
     fn put<'q>(&self, question: &mut Question<'q>, slot: Slot, go: impl FnOnce(&Question<'q>, u64, &Queue, Slot)) {
         let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return slot.answer(Err(Failure::Final(Error::closed()))) };
+        let Some(routes) = routes.as_ref() else { return slot.answer(Err(self.unheard())) };
         match way(routes, question) {
             Ok(queue) => go(question, routes.policies.set.version.0, queue, slot),
             Err(failure) => slot.answer(Err(failure)),
@@ -388,9 +417,10 @@ impl Inner {
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             let routes = self.shared.routes.load();
-            match routes.as_ref().and_then(|routes| Some((routes, routes.queue(routes.shard_of(key))?))) {
-                Some((routes, queue)) => queue.operation(&operation, routes.policies.set.version.0, slot),
-                None => slot.answer(Err(Failure::Final(Error::closed()))),
+            match routes.as_ref().map(|routes| (routes, routes.queue(routes.shard_of(key)))) {
+                Some((routes, Some(queue))) => queue.operation(&operation, routes.policies.set.version.0, slot),
+                Some((_, None)) => slot.answer(Err(Failure::Final(Error::closed()))),
+                None => slot.answer(Err(self.unheard())),
             }
             outcome
         })
@@ -455,6 +485,10 @@ impl Inner {
         match timeout_at(until, changes.wait_for(|changes| *changes > seen)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(Error::closed()),
+            Err(_) if self.shared.routes.load().is_none() => {
+                let tried = self.shared.tried.text();
+                Err(Error::new(ErrorKind::Unavailable, format!("{UNHEARD} ({tried})")))
+            }
             Err(_) => {
                 self.remember_as_unknown(&error);
                 Err(error)

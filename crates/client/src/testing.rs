@@ -218,6 +218,15 @@ impl FakeCluster {
         builder.endpoints(Nodes::endpoints()).connect_over(Arc::new(self.nodes.clone()), 1).await
     }
 
+    /// As [`connect_with`](Self::connect_with), of a client that [connects in the background](ClientBuilder::connect_lazily):
+    /// for what a service does that starts while its cluster is away.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_lazily`].
+    pub fn connect_lazily_with(&self, builder: ClientBuilder) -> Result<Client, Error> {
+        builder.endpoints(Nodes::endpoints()).begin(Arc::new(self.nodes.clone()), 1)
+    }
+
     /// Turns the cluster's clock forward. What its clients remember ages with it; nothing else in them does.
     pub fn advance(&self, by: Duration) {
         self.nodes.advance(by);

@@ -318,6 +318,17 @@ async fn the_status_names_who_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_no_majority_answers_nobody_is_said_to_lead() {
+    let cluster = played(Some(ME));
+    cluster.unreachable.lock().unwrap().extend([NodeId(2), NodeId(3)]);
+    let status = Admin::new(cluster).cluster_status(Request::new(v1::ClusterStatusRequest {})).await.unwrap();
+    let status = status.into_inner();
+    let leaders: Vec<_> = status.shards.iter().map(|shard| shard.leader).collect();
+    assert_eq!(leaders, [0, 0]);
+    assert!(status.nodes.iter().all(|node| node.leads == 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_status_names_replicas_that_do_not_run() {
     let cluster = played(Some(ME));
     cluster.state.lock().unwrap().shards[1].id = ShardId(7);
