@@ -71,6 +71,22 @@ impl Cluster {
         }
     }
 
+    /// Stops a node in its tracks, as a machine that hangs; [`resume`](Self::resume) lets it go on.
+    pub fn pause(&self, node: usize) {
+        self.signal(node, Signal::STOP);
+    }
+
+    /// Lets a paused node go on.
+    pub fn resume(&self, node: usize) {
+        self.signal(node, Signal::CONT);
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        if let Some(process) = &self.nodes[node].process {
+            rustix::process::kill_process(Pid::from_child(process), signal).expect("a running process takes signals");
+        }
+    }
+
     /// Asks a node to stop and waits until it has; returns whether it ended with exit code 0.
     pub fn stop(&mut self, node: usize) -> bool {
         let Some(mut process) = self.nodes[node].process.take() else { return true };

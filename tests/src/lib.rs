@@ -8,6 +8,7 @@ pub mod binaries;
 pub mod cluster;
 pub mod ledger;
 pub mod load;
+pub mod outage;
 pub mod tool;
 pub mod wait;
 
