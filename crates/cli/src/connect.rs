@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use quorate_client::admin::{Admin, Applied, Apply, ClusterStatus, MadeCluster, NewCluster};
+use quorate_client::admin::{Admin, Applied, Apply, ClusterStatus, MadeCluster, NewCluster, PolicyReports};
 use quorate_client::{Client, Decision, Error, ErrorKind, Fallback, LimitDecision, Question, Receipt, limit};
 use quorate_core::{PolicySet, PolicyVersion, Span};
 use tokio::net::TcpStream;
@@ -153,6 +153,11 @@ pub(crate) async fn cluster_status(global: &Global) -> Result<ClusterStatus, Fai
 /// The policies in force.
 pub(crate) async fn policies(global: &Global) -> Result<PolicySet, Failure> {
     Ok(admin(global, global.nodes())?.policy_list().await?)
+}
+
+/// The policies in force, and what was reported of them.
+pub(crate) async fn policy_reports(global: &Global) -> Result<PolicyReports, Failure> {
+    Ok(admin(global, global.nodes())?.policy_reports().await?)
 }
 
 /// Puts policies in force.

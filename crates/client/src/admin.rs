@@ -3,6 +3,7 @@
 //! A thin layer over the `Admin` service: it finds a node that answers, waits out an election within its deadline (`admin/call.rs`),
 //! and gives errors of the same kinds as the rest of this crate.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use quorate_core::{Policy, PolicySet, PolicyVersion};
@@ -150,6 +151,27 @@ impl Change {
     }
 }
 
+/// Policies, and what was said of them: see [`Admin::policy_reports`].
+///
+/// ```no_run
+/// # async fn f(admin: quorate_client::admin::Admin) -> Result<(), quorate_client::Error> {
+/// for (policy, reports) in admin.policy_reports().await?.false_positives {
+///     println!("{policy}: {reports} denials were reported as wrong");
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PolicyReports {
+    /// The set in force.
+    pub policies: PolicySet,
+    /// By policy's name: denials that were [reported as wrong](crate::Client::report_false_positive), over all nodes that answered,
+    /// each since it started. Policies without a report are not among them.
+    pub false_positives: BTreeMap<String, u64>,
+    /// The addresses of the nodes that did not answer, so that their reports are not counted here.
+    pub unheard: Vec<String>,
+}
+
 impl Admin {
     /// For the cluster of these nodes (`host:port`); any that answers will do.
     ///
@@ -178,8 +200,12 @@ impl Admin {
             shards: new.shards.unwrap_or(0),
             replicas: new.replicas.unwrap_or(0),
         };
-        let made =
-            self.call(Twice::Safe, request, async |mut admin, request| admin.cluster_init(request).await).await?;
+        let made = self.call(Twice::Safe, request, async |mut admin, request| admin.cluster_init(request).await).await;
+        // Of a cluster that is being made nobody can say that it has no leader: a node that is needed was not reached.
+        let made = made.map_err(|error| match error.kind() {
+            ErrorKind::NoLeader => Error::new(ErrorKind::Unavailable, error.to_string()),
+            _ => error,
+        })?;
         let v1::ClusterInitResponse { cluster_id, name, nodes, shards } = made;
         Ok(MadeCluster { cluster_id: cluster_id.to_vec(), name, nodes, shards })
     }
@@ -220,10 +246,24 @@ impl Admin {
     /// # Errors
     /// As [`status`](Self::status).
     pub async fn policy_list(&self) -> Result<PolicySet, Error> {
-        let request = v1::PolicyListRequest {};
+        Ok(self.list(false).await?.policies)
+    }
+
+    /// All policies in force, and how many of each one's denials were reported as wrong.
+    ///
+    /// # Errors
+    /// As [`status`](Self::status).
+    pub async fn policy_reports(&self) -> Result<PolicyReports, Error> {
+        self.list(true).await
+    }
+
+    async fn list(&self, false_positives: bool) -> Result<PolicyReports, Error> {
+        let request = v1::PolicyListRequest { false_positives };
         let list =
             self.call(Twice::Reads, request, async |mut admin, request| admin.policy_list(request).await).await?;
-        convert::policy_set_from_wire(&list.policies.unwrap_or_default()).map_err(|e| malformed(&e))
+        let policies = convert::policy_set_from_wire(&list.policies.unwrap_or_default()).map_err(|e| malformed(&e))?;
+        let false_positives = list.false_positives.into_iter().collect();
+        Ok(PolicyReports { policies, false_positives, unheard: list.unheard })
     }
 
     /// One policy, and the version of the set that it is in.

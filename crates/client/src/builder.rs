@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use quorate_core::OnUnavailable;
 use rand::TryRng as _;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::address;
 use crate::backoff::Chance;
@@ -70,7 +70,7 @@ impl ClientBuilder {
     ///
     /// It is the most that a request is held up while the cluster is away, so choose what your service can spare, and several
     /// times what a check takes when all is well (`quorate bench` shows its percentiles); less would give up checks that the
-    /// cluster is about to answer. A shard that loses its leader has another within about a second and a half: a longer
+    /// cluster is about to answer. A shard that loses its leader has another within about two seconds: a longer
     /// deadline rides that out, a shorter one falls back on the policy meanwhile.
     ///
     /// Refunds, settlements and resets wait for a second where this is less, since no request waits for them.
@@ -112,7 +112,8 @@ impl ClientBuilder {
         self
     }
 
-    /// How long [`connect`](Self::connect) looks for a node that answers: 5 s if not set.
+    /// How long [`connect`](Self::connect) looks for a node that answers, and how long the calls of a client that was [connected
+    /// lazily](Self::connect_lazily) may be kept waiting for one: 5 s if not set.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -135,31 +136,65 @@ impl ClientBuilder {
     /// [`ErrorKind::Invalid`] where an endpoint cannot be one, or a setting is out of bounds; [`ErrorKind::Unavailable`] where no
     /// node gave a topology in time, saying what each of them answered.
     pub async fn connect(self) -> Result<Client, Error> {
-        // Drawn from it are waits, and where keys lie in this process's own table: without the system's randomness waits are
-        // not spread, and somebody who knows that could choose keys that collide.
-        let seed = rand::rngs::SysRng.try_next_u64().unwrap_or_default();
-        self.connect_over(Arc::new(Grpc), seed).await
+        self.connect_over(Arc::new(Grpc), seed()).await
+    }
+
+    /// Makes a client that connects in the background, so that a service starts whether or not its cluster can be reached. Has to
+    /// be called within a tokio runtime.
+    ///
+    /// Until a node has told of the cluster, calls wait for it within their deadlines; once
+    /// [`connect_timeout`](Self::connect_timeout) has passed they are no longer kept waiting. The policies are not known by then,
+    /// nor what they want done: a check is granted where the check itself or [`on_unavailable`](Self::on_unavailable) says
+    /// `fail_open` for all its policies, and is an error of kind [`ErrorKind::Unavailable`] otherwise.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where an endpoint cannot be one, or a setting is out of bounds.
+    ///
+    /// ```no_run
+    /// # async fn f() -> Result<(), quorate_client::Error> {
+    /// use quorate_client::{Client, OnUnavailable};
+    /// let client = Client::builder()
+    ///     .endpoints(["10.0.0.1:7600", "10.0.0.2:7600", "10.0.0.3:7600"])
+    ///     .on_unavailable("per-user", OnUnavailable::FailOpen)
+    ///     .connect_lazily()?;
+    /// # drop(client); Ok(()) }
+    /// ```
+    pub fn connect_lazily(self) -> Result<Client, Error> {
+        self.begin(Arc::new(Grpc), seed())
     }
 
     /// As [`connect`](Self::connect), over another wire and with chance drawn from that seed: for the simulator.
     #[doc(hidden)]
     pub async fn connect_over(self, wire: Arc<dyn Wire>, seed: u64) -> Result<Client, Error> {
+        let (endpoints, within) = (self.endpoints.clone(), self.connect_timeout);
+        let client = self.begin(wire, seed)?;
+        let shared = &client.inner.shared;
+        let mut changes = shared.changes.clone();
+        match timeout(within, changes.wait_for(|changes| *changes > 0)).await.map(|known| known.is_ok()) {
+            Ok(true) => Ok(client),
+            _ => Err(unreachable(&endpoints, within, &shared.tried.text())),
+        }
+    }
+
+    /// As [`connect_lazily`](Self::connect_lazily), over another wire.
+    pub(crate) fn begin(self, wire: Arc<dyn Wire>, seed: u64) -> Result<Client, Error> {
         let endpoints = address::endpoints(&self.endpoints)?;
         let deadline = self.deadline.min(caps::DEADLINE_MAX);
         let ceiling = self.max_in_flight.map(|calls| Ceiling::new(calls, self.queue)).transpose()?;
         wishes(&self.overrides)?;
         let fallbacks = Fallbacks::new(self.overrides, Chance::seeded(!seed));
         let denials = Denials::new(self.remember_denials, seed, Arc::clone(&wire));
-        let mut shared = engine::start(wire, endpoints.clone(), seed, deadline);
-        let known = timeout(self.connect_timeout, shared.changes.wait_for(|changes| *changes > 0)).await;
-        match known.map(|known| known.is_ok()) {
-            Ok(true) => {
-                let inner = Inner::new(shared, deadline, denials, fallbacks, ceiling);
-                Ok(Client { inner: Arc::new(inner) })
-            }
-            _ => Err(unreachable(&endpoints, self.connect_timeout, &shared.tried.text())),
-        }
+        let shared = engine::start(Arc::clone(&wire), endpoints, seed, deadline);
+        let patient_until = Instant::now() + self.connect_timeout.min(caps::DEADLINE_MAX);
+        let inner = Inner::new(shared, wire, deadline, denials, fallbacks, ceiling, patient_until);
+        Ok(Client { inner: Arc::new(inner) })
     }
+}
+
+/// Drawn from it are waits, and where keys lie in this process's own table: without the system's randomness waits are not
+/// spread, and somebody who knows that could choose keys that collide.
+fn seed() -> u64 {
+    rand::rngs::SysRng.try_next_u64().unwrap_or_default()
 }
 
 fn unreachable(endpoints: &[String], within: Duration, tried: &str) -> Error {

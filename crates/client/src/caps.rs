@@ -97,8 +97,11 @@ pub(crate) const BREAKER_WINDOW: Duration = Duration::from_millis(100);
 pub(crate) const LOCAL_KEYS: u64 = 100_000;
 /// Bytes of sliding logs and reservations that are decided in this process.
 pub(crate) const LOCAL_LOG_BYTES: u64 = 8 << 20;
-/// How often the degraded answers of one policy are logged at most.
-pub(crate) const DEGRADED_LOG: Duration = Duration::from_secs(1);
+/// How often what concerns many requests is logged at the most: degraded answers of one policy, faults of a layer.
+pub(crate) const LOG_EVERY: Duration = Duration::from_secs(1);
+/// How long telling a node of a wrong denial may take, and bytes of its note.
+pub(crate) const REPORT: Duration = Duration::from_secs(5);
+pub(crate) const REPORT_NOTE: usize = 1_024;
 /// Policies whose failure policy is set in code.
 pub(crate) const OVERRIDES: usize = quorate_core::caps::POLICIES;
 /// Places of a ceiling, and callers that wait for one.
@@ -140,10 +143,6 @@ pub(crate) const SIGNED_BYTES: usize = 2 << 10;
 /// How long a caller is told to wait where the cluster could not be asked.
 #[cfg(feature = "tower")]
 pub(crate) const RETRY_UNAVAILABLE: Duration = Duration::from_secs(1);
-/// How often the same kind of fault is logged by a layer, at the most.
-#[cfg(feature = "tower")]
-pub(crate) const LOG_EVERY: Duration = Duration::from_secs(1);
-
 #[cfg(feature = "tower")]
 const _: () = assert!(3 * KEY_PART_BYTES + 2 <= KEY_BYTES && KEY_TAG_BYTES + 2 <= KEY_PART_BYTES);
 #[cfg(feature = "tower")]

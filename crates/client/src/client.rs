@@ -26,10 +26,12 @@ use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
 use crate::queue::{Failure, Queue, Slot};
+use crate::report;
 use crate::reservation::Reserve;
 use crate::split;
 use crate::topology::Topology;
 use crate::way::way;
+use crate::wire::Wire;
 
 /// Asks limits of a Quorate cluster.
 ///
@@ -54,6 +56,7 @@ pub struct Client {
 
 pub(crate) struct Inner {
     pub(crate) shared: Shared,
+    pub(crate) wire: Arc<dyn Wire>,
     pub(crate) deadline: Duration,
     denials: Option<Denials>,
     fallbacks: Fallbacks,
@@ -61,7 +64,12 @@ pub(crate) struct Inner {
     pub(crate) give_backs: GiveBacks,
     /// Names that a policy set was found not to have, after waiting for a newer one.
     unknown: Mutex<Unknown>,
+    /// Until then a call waits for the first topology; afterwards it is refused at once until there is one.
+    patient_until: Instant,
 }
+
+/// Why a call is refused before the first topology has come.
+const UNHEARD: &str = "no node has told of the cluster since this client began; nothing was charged";
 
 #[derive(Default)]
 struct Unknown {
@@ -142,6 +150,28 @@ impl Client {
         Acquire::new(self, limit(policy, key).into())
     }
 
+    /// Says that a denial was wrong: whoever runs the cluster sees how many were reported of each policy, with `quorate policy
+    /// get`. It changes no limit and gives nothing back; for that, [`reset`](Self::reset) the key.
+    ///
+    /// The node that is told counts it until it ends, and logs at most one `note` a second (at most 1,024 bytes; what is in it is
+    /// read by people). Reports are for what people complain of, not for each request: each is a call of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] where the decision denied nothing or the note is too long; [`ErrorKind::Unavailable`] where no node
+    /// could be told; [`ErrorKind::Deadline`] where it took longer than 5 s: whether it was counted is not known then.
+    ///
+    /// ```no_run
+    /// # async fn f(client: quorate_client::Client) -> Result<(), quorate_client::Error> {
+    /// let decision = client.check("per-user", "alice").await?;
+    /// if !decision.allowed {
+    ///     client.report_false_positive(&decision, "support case 4711: a customer behind a shared address").await?;
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn report_false_positive(&self, decision: &Decision, note: &str) -> Result<(), Error> {
+        report::send(&self.inner, decision, note).await
+    }
+
     /// Makes a key as good as new.
     ///
     /// ```no_run
@@ -212,13 +242,15 @@ impl Inner {
     /// Within a runtime.
     pub(crate) fn new(
         shared: Shared,
+        wire: Arc<dyn Wire>,
         deadline: Duration,
         denials: Option<Denials>,
         fallbacks: Fallbacks,
         ceiling: Option<Ceiling>,
+        patient_until: Instant,
     ) -> Inner {
         let (give_backs, unknown) = (GiveBacks::new(), Mutex::default());
-        Inner { shared, deadline, denials, fallbacks, ceiling, give_backs, unknown }
+        Inner { shared, wire, deadline, denials, fallbacks, ceiling, give_backs, unknown, patient_until }
     }
 
     /// The denial that is remembered for a validated check, or what to remember the next one by.
@@ -249,11 +281,34 @@ impl Inner {
         question: &mut Question<'_>,
         deadline: Instant,
     ) -> Result<Decision, Error> {
+        self.hear(deadline).await?;
         if self.is_split(question) {
             return split::ask(self, question, deadline).await;
         }
         let answer = self.ask(question, deadline).await?;
         decision(answer, question)
+    }
+
+    /// Why nothing can be asked before the first topology has come.
+    pub(crate) fn unheard(&self) -> Failure {
+        if self.shared.close.is_closed() {
+            return Failure::Final(Error::closed());
+        }
+        if Instant::now() >= self.patient_until {
+            return Failure::Final(Error::new(ErrorKind::Unavailable, UNHEARD.to_owned()));
+        }
+        Failure::Moved(Error::new(ErrorKind::Unavailable, UNHEARD.to_owned()))
+    }
+
+    /// Waits for the first topology, if there is none yet.
+    async fn hear(&self, deadline: Instant) -> Result<(), Error> {
+        if self.shared.routes.load().is_some() {
+            return Ok(());
+        }
+        match self.unheard() {
+            Failure::Final(error) => Err(error),
+            Failure::Moved(error) => self.changed_since(0, deadline, error).await,
+        }
     }
 
     /// Puts a validated check in line, or answers its slot at once.
@@ -291,7 +346,7 @@ impl Inner {
             Ok(decision) => Ok(decision),
             Err(error) => match self.shared.routes.load().as_ref() {
                 Some(routes) => self.fallbacks.decide(routes, &self.shared.time, question, manner, error),
-                None => Err(error),
+                None => self.fallbacks.decide_unheard(question, manner, error),
             },
         };
         observe::ended(begun, question, &result);
@@ -301,7 +356,7 @@ impl Inner {
     /// Looks up the way of what names policies and keys, and goes it.
     fn put<'q>(&self, question: &mut Question<'q>, slot: Slot, go: impl FnOnce(&Question<'q>, u64, &Queue, Slot)) {
         let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return slot.answer(Err(Failure::Final(Error::closed()))) };
+        let Some(routes) = routes.as_ref() else { return slot.answer(Err(self.unheard())) };
         match way(routes, question) {
             Ok(queue) => go(question, routes.policies.set.version.0, queue, slot),
             Err(failure) => slot.answer(Err(failure)),
@@ -362,9 +417,10 @@ impl Inner {
         self.until_final(deadline, || {
             let (slot, outcome) = Slot::one(deadline);
             let routes = self.shared.routes.load();
-            match routes.as_ref().and_then(|routes| Some((routes, routes.queue(routes.shard_of(key))?))) {
-                Some((routes, queue)) => queue.operation(&operation, routes.policies.set.version.0, slot),
-                None => slot.answer(Err(Failure::Final(Error::closed()))),
+            match routes.as_ref().map(|routes| (routes, routes.queue(routes.shard_of(key)))) {
+                Some((routes, Some(queue))) => queue.operation(&operation, routes.policies.set.version.0, slot),
+                Some((_, None)) => slot.answer(Err(Failure::Final(Error::closed()))),
+                None => slot.answer(Err(self.unheard())),
             }
             outcome
         })
@@ -429,6 +485,10 @@ impl Inner {
         match timeout_at(until, changes.wait_for(|changes| *changes > seen)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(Error::closed()),
+            Err(_) if self.shared.routes.load().is_none() => {
+                let tried = self.shared.tried.text();
+                Err(Error::new(ErrorKind::Unavailable, format!("{UNHEARD} ({tried})")))
+            }
             Err(_) => {
                 self.remember_as_unknown(&error);
                 Err(error)

@@ -17,8 +17,9 @@ mod log;
 mod share;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use quorate_core::{Mode, OnUnavailable, PlaceAnswer, Policy, PolicyVersion, Receipt, Span};
+use quorate_core::{Mode, OnUnavailable, PlaceAnswer, Policy, PolicyId, PolicyVersion, Receipt, Span};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 
@@ -27,7 +28,7 @@ use crate::decision::{DecidedBy, Decision};
 use crate::error::Error;
 use crate::observe;
 use crate::pack::Operation;
-use crate::question::Question;
+use crate::question::{Limit, Question};
 use crate::routes::Routes;
 use crate::time::ClusterTime;
 use local::{Asked, Local};
@@ -149,6 +150,30 @@ impl Fallbacks {
                 observe::degraded(name, decided.decided_by, error.kind());
                 self.log.note(*id, name, decided.decided_by, &error, now);
             }
+        }
+        Ok(Decision { degraded: true, cause: Some(error), ..decided })
+    }
+
+    /// The same where nothing was ever heard of the cluster, so that the policies are not known: only what was said in code
+    /// counts, and a share of a limit that nobody knows is nothing.
+    pub(crate) fn decide_unheard(
+        &self,
+        question: &Question<'_>,
+        manner: Manner,
+        error: Error,
+    ) -> Result<Decision, Error> {
+        let said = |name: &str| self.overrides.get(name).map(|wish| Fallback::from(*wish));
+        let wish = |limit: &Limit<'_>| manner.fallback.or_else(|| said(limit.policy)).unwrap_or(Fallback::FailClosed);
+        if !error.kind().is_unavailable() || question.limits.iter().any(|limit| wish(limit) != Fallback::FailOpen) {
+            return Err(error);
+        }
+        let (decided, now) = (granted(PolicyVersion::default()), Instant::now());
+        for limit in &question.limits {
+            // A name that may be no policy's is nobody's label.
+            let name =
+                if self.overrides.contains_key(limit.policy) { limit.policy.into() } else { Arc::from("unknown") };
+            observe::degraded(&name, decided.decided_by, error.kind());
+            self.log.note(PolicyId(0), &name, decided.decided_by, &error, now);
         }
         Ok(Decision { degraded: true, cause: Some(error), ..decided })
     }

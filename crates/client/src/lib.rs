@@ -105,11 +105,13 @@ mod operations;
 mod pack;
 mod question;
 mod queue;
+mod report;
 mod reservation;
 mod routes;
 mod split;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod throttle;
 mod time;
 mod topology;
 #[cfg(feature = "tower")]

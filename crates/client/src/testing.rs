@@ -218,6 +218,15 @@ impl FakeCluster {
         builder.endpoints(Nodes::endpoints()).connect_over(Arc::new(self.nodes.clone()), 1).await
     }
 
+    /// As [`connect_with`](Self::connect_with), of a client that [connects in the background](ClientBuilder::connect_lazily):
+    /// for what a service does that starts while its cluster is away.
+    ///
+    /// # Errors
+    /// As [`ClientBuilder::connect_lazily`].
+    pub fn connect_lazily_with(&self, builder: ClientBuilder) -> Result<Client, Error> {
+        builder.endpoints(Nodes::endpoints()).begin(Arc::new(self.nodes.clone()), 1)
+    }
+
     /// Turns the cluster's clock forward. What its clients remember ages with it; nothing else in them does.
     pub fn advance(&self, by: Duration) {
         self.nodes.advance(by);
@@ -360,6 +369,11 @@ impl FakeCluster {
     /// How many refunds and settlements named that key and policy.
     pub fn corrected(&self, policy: &str, key: &str) -> u64 {
         self.nodes.tally(policy, key).corrected
+    }
+
+    /// How many denials by that policy were [reported as wrong](crate::Client::report_false_positive).
+    pub fn false_positives(&self, policy: &str) -> u64 {
+        self.nodes.false_positives(policy)
     }
 
     /// How many units the key would be granted now under the policy; none where there is no such policy, or it is disabled.

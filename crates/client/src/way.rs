@@ -34,7 +34,7 @@ impl Inner {
     /// The shard of each limit, all policies looked up.
     pub(crate) fn shards_of(&self, question: &mut Question<'_>) -> Result<Vec<ShardId>, Failure> {
         let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return Err(Failure::Final(Error::closed())) };
+        let Some(routes) = routes.as_ref() else { return Err(self.unheard()) };
         resolve(routes, question)?;
         Ok(question.limits.iter().map(|limit| routes.shard_of(limit.key.as_bytes())).collect())
     }

@@ -26,6 +26,20 @@ impl WireError {
     }
 }
 
+/// Why a report was not counted, or may not have been.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReportError {
+    /// The node was not reached: another may be told.
+    #[error("{0}")]
+    NotReached(#[from] WireError),
+    /// The node refused it, in its own words.
+    #[error("{0}")]
+    Refused(WireError),
+    /// Nobody knows whether it was counted.
+    #[error("{0}")]
+    Unknown(WireError),
+}
+
 /// A stream of what a node says; it ends with an error, or without one if the node ended it.
 pub type Incoming<T> = BoxStream<'static, Result<T, WireError>>;
 
@@ -44,6 +58,9 @@ pub trait Wire: Send + Sync + 'static {
         address: &str,
         frames: mpsc::Receiver<v1::Frame>,
     ) -> BoxFuture<'static, Result<Incoming<v1::FrameAnswer>, WireError>>;
+
+    /// Tells that node of a denial that was wrong.
+    fn report(&self, address: &str, report: v1::FalsePositiveReport) -> BoxFuture<'static, Result<(), ReportError>>;
 
     /// The moment that it is there when it is `now` here: what is remembered of answers ages by it. The same, but where a
     /// cluster's clock is turned by hand.

@@ -69,6 +69,13 @@ impl v1::checks_server::Checks for Node {
         Ok(Response::new(Box::pin(answers.map(|answer| answer.map_err(|e| unavailable(&e))))))
     }
 
+    async fn report_false_positive(
+        &self,
+        _: Request<v1::FalsePositiveReport>,
+    ) -> Result<Response<v1::FalsePositiveReported>, Status> {
+        Err(Status::unimplemented("nobody here asks for it"))
+    }
+
     async fn check(&self, _: Request<v1::CheckRequest>) -> Result<Response<v1::CheckResponse>, Status> {
         Err(Status::unimplemented("not asked by this client"))
     }
@@ -109,7 +116,10 @@ impl v1::admin_server::Admin for Node {
 
     async fn policy_list(&self, _: Request<v1::PolicyListRequest>) -> Result<Response<v1::PolicyListResponse>, Status> {
         let set = quorate_client::PolicySet { version: PolicyVersion(6), policies: fake::policies() };
-        Ok(Response::new(v1::PolicyListResponse { policies: Some(quorate_proto::convert::policy_set_to_wire(&set)) }))
+        Ok(Response::new(v1::PolicyListResponse {
+            policies: Some(quorate_proto::convert::policy_set_to_wire(&set)),
+            ..Default::default()
+        }))
     }
 
     async fn policy_get(

@@ -53,6 +53,10 @@ pub const UNARY_PATIENCE: Duration = Duration::from_secs(5);
 pub const TOPOLOGY_PAUSE: Duration = Duration::from_millis(10);
 /// How often the number of live clients is looked at.
 pub const COUNT_CLIENTS: Duration = Duration::from_secs(1);
+/// Bytes of the note of a report.
+pub const REPORT_NOTE: usize = 1_024;
+/// How often a report is logged at the most.
+pub const REPORT_LOG: Duration = Duration::from_secs(1);
 /// Bytes of a message from or to a client.
 pub const CLIENT_MESSAGE: usize = 4 << 20;
 /// Bytes of an operator's message: all policies of a cluster fit.

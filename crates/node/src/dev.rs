@@ -117,6 +117,7 @@ async fn supervise(args: DevArgs) -> Result<(), String> {
         started,
         default_port: layout.port(1) == 7600 && layout.nodes == 3,
         endpoints: layout.addresses().join(","),
+        tool: banner::tool(),
     });
     watch(&mut children, &mut stop).await;
     complain("dev: stopping");

@@ -41,7 +41,7 @@ use crate::services::admin::Cluster;
 use crate::services::front::TopologySender;
 use crate::services::ingress::Ingress;
 use crate::services::topology::Newest;
-use crate::services::{Admin, Checks, Health, Topology, peer_calls, routes};
+use crate::services::{Admin, Checks, Health, Reports, Topology, peer_calls, routes};
 use crate::settings::Settings;
 use crate::transport::{CallError, Handler};
 use found::assign_from_wire;
@@ -78,6 +78,7 @@ pub struct Node {
     /// What is told of the control group before there is one.
     leaderless: watch::Sender<Leadership>,
     started: Monotonic,
+    reports: Arc<Reports>,
     me: Weak<Node>,
 }
 
@@ -100,6 +101,7 @@ impl Node {
             failed: watch::channel(None).0,
             leaderless: watch::channel(Leadership::default()).0,
             started: parts.clock.monotonic(),
+            reports: Arc::default(),
             me: me.clone(),
             settings,
             parts,
@@ -118,7 +120,8 @@ impl Node {
 
     /// Its services, for a server.
     pub fn routes(&self) -> Routes {
-        let checks = Checks::new(Arc::clone(&self.ingress), self.advertise());
+        let newest = self.clients.subscribe();
+        let checks = Checks::new(Arc::clone(&self.ingress), self.advertise(), Arc::clone(&self.reports), newest);
         let topology = Topology::new(self.clients.subscribe());
         // Whoever has the node has it alive.
         let node = self.me.upgrade().expect("a node outlives the calls on it");
@@ -367,6 +370,7 @@ impl Cluster for Node {
             zone: self.settings.zone.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_us: self.parts.clock.monotonic().since(self.started).0 as u64,
+            false_positives: self.reports.counts().into_iter().collect(),
             ..self.member().map(|member| member.status()).unwrap_or_default()
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::{FutureExt, Stream, StreamExt};
-use quorate_client::wire::{Incoming, Wire, WireError};
+use quorate_client::wire::{Incoming, ReportError, Wire, WireError};
 use quorate_node::node::Node;
 use quorate_node::services::{Frames, NO_CLUSTER};
 use quorate_proto::v1;
@@ -182,6 +182,12 @@ impl Wire for SimWire {
             Ok(connection.coming.boxed())
         }
         .boxed()
+    }
+
+    fn report(&self, address: &str, _: v1::FalsePositiveReport) -> BoxFuture<'static, Result<(), ReportError>> {
+        // It has no bearing on any limit, so nobody here reports.
+        let problem = WireError::new(format!("nobody at {address} takes reports"));
+        std::future::ready(Err(ReportError::NotReached(problem))).boxed()
     }
 
     fn frames(

@@ -98,7 +98,7 @@ impl Summary {
         struct Policies<'a> {
             policies: Vec<Row<'a>>,
         }
-        serde_json::to_writer_pretty(&mut *out, &Policies { policies: self.rows(replay) })?;
+        serde_json::to_writer(&mut *out, &Policies { policies: self.rows(replay) })?;
         writeln!(out)
     }
 

@@ -10,6 +10,7 @@ use crate::args::Global;
 use crate::commands::on_runtime;
 use crate::connect;
 use crate::exit::{Code, Failure, Outcome};
+use crate::human;
 use crate::output::{Format, note, print, show};
 use crate::policies;
 use crate::views::policy::{ChangesView, PolicySetView, PolicyView, ValidView};
@@ -121,7 +122,8 @@ fn changes(global: &Global, view: ChangesView) -> Outcome {
 }
 
 async fn get(global: &Global, args: GetArgs) -> Outcome {
-    let set = connect::policies(global).await?;
+    let reports = connect::policy_reports(global).await?;
+    let set = reports.policies;
     let missing: Vec<String> =
         args.names.iter().filter(|name| !set.policies.iter().any(|policy| policy.name == **name)).cloned().collect();
     if !missing.is_empty() {
@@ -133,7 +135,16 @@ async fn get(global: &Global, args: GetArgs) -> Outcome {
     wanted.sort_by(|a, b| a.name.cmp(&b.name));
     match global.output {
         Format::Table => print(&policy_file::to_toml(&wanted))?,
-        format => show(format, &PolicySetView::new(set.version.0, &wanted))?,
+        format => show(format, &PolicySetView::new(set.version.0, &wanted).reported(&reports.false_positives))?,
+    }
+    for name in wanted.iter().map(|policy| &policy.name) {
+        if let Some(count) = reports.false_positives.get(name).filter(|_| matches!(global.output, Format::Table)) {
+            let times = if *count == 1 { "once".to_owned() } else { format!("{} times", human::count(*count)) };
+            note(&format!("quorate: {name}: a denial was reported as wrong {times} since the nodes started"));
+        }
+    }
+    if !reports.unheard.is_empty() {
+        note(&format!("quorate: what was reported to {} is not counted: no answer", reports.unheard.join(", ")));
     }
     Ok(Code::Ok)
 }

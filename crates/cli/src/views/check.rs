@@ -109,7 +109,11 @@ impl View for CheckView {
         let rows = self.limits.iter().map(LimitView::row).collect();
         let header = ["POLICY", "KEY", "VERDICT", "COST", "LIMIT", "REMAINING", "RETRY AFTER", "RESET AFTER", "DELAY"];
         let right = ["COST", "LIMIT", "REMAINING", "RETRY AFTER", "RESET AFTER", "DELAY"];
-        let limits = if self.limits.is_empty() { String::new() } else { columns(header, &right, rows) };
+        let limits = match (self.limits.is_empty(), self.degraded || self.receipts.len() > 1) {
+            (false, _) => columns(header, &right, rows),
+            (true, false) => "no limit applies: the policy is disabled\n".to_owned(),
+            (true, true) => String::new(),
+        };
         let only = if self.receipts.is_empty() { self.receipt.as_slice() } else { &[] };
         let receipts: String = only.iter().chain(&self.receipts).map(ReceiptView::line).collect();
         format!("{}{limits}{receipts}", self.headline())
@@ -223,14 +227,20 @@ decided by shard 7, term 2, index 57, place 0, at 2026-11-30 00:53:20.250000 UTC
     }
 
     #[test]
+    fn a_check_that_no_limit_applies_to_says_so() {
+        let view = CheckView { allowed: true, ..CheckView::default() };
+        assert_eq!(view.table(), "allowed\nno limit applies: the policy is disabled\n");
+    }
+
+    #[test]
     fn headlines_say_what_to_do() {
         let never = CheckView::default();
-        assert_eq!(never.table(), "denied; a retry would not help\n");
+        assert_eq!(never.headline(), "denied; a retry would not help\n");
         let wait = CheckView { allowed: true, delay_us: Some(200_000), ..CheckView::default() };
-        assert_eq!(wait.table(), "allowed; go ahead after 200ms\n");
+        assert_eq!(wait.headline(), "allowed; go ahead after 200ms\n");
         let shadow = CheckView { allowed: true, shadow_denied: true, degraded: true, ..CheckView::default() };
-        assert_eq!(shadow.table(), "allowed (in shadow mode; enforced, it would be denied) (degraded)\n");
+        assert_eq!(shadow.headline(), "allowed (in shadow mode; enforced, it would be denied) (degraded)\n");
         let peek = CheckView { peek: true, allowed: true, ..CheckView::default() };
-        assert_eq!(peek.table(), "would be allowed\n");
+        assert_eq!(peek.headline(), "would be allowed\n");
     }
 }

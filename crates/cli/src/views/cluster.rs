@@ -242,7 +242,8 @@ impl StatusView {
             let live = all - missing.len();
             let without: Vec<String> = missing.iter().map(|node| format!("n{node}")).collect();
             let without = if without.is_empty() { String::new() } else { format!(", not {}", without.join(", ")) };
-            format!("{}: {live} of {all} replicas live{without}", titles(&groups))
+            let decides = if live * 2 > all { "" } else { "; that is no majority, so nothing can be decided there" };
+            format!("{}: {live} of {all} replicas live{without}{decides}", titles(&groups))
         };
         alike.into_iter().map(line).collect()
     }
@@ -474,7 +475,7 @@ control  n2         1          4        4  2 KiB      -  n1
                 "shard 1 has no leader",
                 "shard 1 on node n1: its log is rotten",
                 "shard 1: nodes n1 and n2 hold different states at index 9",
-                "shard 1: 0 of 2 replicas live, not n1, n2",
+                "shard 1: 0 of 2 replicas live, not n1, n2; that is no majority, so nothing can be decided there",
             ]
         );
         assert!(view.table().contains("UNHEALTHY") && view.table().contains("n1! n2"));
@@ -503,7 +504,7 @@ control  n2         1          4        4  2 KiB      -  n1
             [
                 "node n2 (127.0.0.1:7601) is unreachable: connection refused",
                 "shard 3 has no leader",
-                "the control group and shards 1, 2, 3: 1 of 2 replicas live, not n2",
+                "the control group and shards 1, 2, 3: 1 of 2 replicas live, not n2; that is no majority, so nothing can be decided there",
             ]
         );
         assert!(!view.healthy);
@@ -516,7 +517,10 @@ control  n2         1          4        4  2 KiB      -  n1
         let view = StatusView::from(ClusterStatus::from(status));
         assert_eq!(
             view.problems,
-            ["shard 1 on node n1: it does not run on its node", "shard 1: 1 of 2 replicas live, not n1"]
+            [
+                "shard 1 on node n1: it does not run on its node",
+                "shard 1: 1 of 2 replicas live, not n1; that is no majority, so nothing can be decided there"
+            ]
         );
     }
 

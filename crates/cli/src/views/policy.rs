@@ -1,5 +1,7 @@
 //! Policies, and what applying them changed.
 
+use std::collections::BTreeMap;
+
 use quorate_core::{Algorithm, Mode, OnFull, OnUnavailable, Policy, visible};
 use serde::Serialize;
 
@@ -42,6 +44,9 @@ pub struct PolicyView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub share_ppm: Option<u32>,
     pub on_full: &'static str,
+    /// Denials that were reported as wrong; only where the nodes were asked for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub false_positives: Option<u64>,
     pub description: String,
     /// The algorithm's numbers in words.
     #[serde(skip)]
@@ -54,6 +59,14 @@ impl PolicySetView {
         let mut policies: Vec<PolicyView> = policies.into_iter().map(PolicyView::from).collect();
         policies.sort_by(|a, b| a.name.cmp(&b.name));
         PolicySetView { version, policies }
+    }
+
+    /// With the denials of each that were reported as wrong.
+    pub fn reported(mut self, reports: &BTreeMap<String, u64>) -> PolicySetView {
+        for policy in &mut self.policies {
+            policy.false_positives = Some(reports.get(&policy.name).copied().unwrap_or(0));
+        }
+        self
     }
 }
 

@@ -6,20 +6,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use quorate_core::PolicyId;
 use tokio::time::Instant;
 
-use crate::caps;
 use crate::decision::DecidedBy;
 use crate::error::Error;
+use crate::throttle::Throttle;
 
-/// When what was last said of which policy.
+/// What was last said of which policy.
 #[derive(Debug, Default)]
-pub(super) struct Log(Mutex<HashMap<PolicyId, Said>>);
-
-#[derive(Debug)]
-struct Said {
-    at: Option<Instant>,
-    /// Degraded answers since then.
-    since: u64,
-}
+pub(super) struct Log(Mutex<HashMap<PolicyId, Throttle>>);
 
 impl Log {
     pub(super) fn note(&self, policy: PolicyId, name: &Arc<str>, by: DecidedBy, error: &Error, now: Instant) {
@@ -36,12 +29,7 @@ impl Log {
             // Most of them are of policies that were taken away.
             all.clear();
         }
-        let said = all.entry(policy).or_insert(Said { at: None, since: 0 });
-        said.since += 1;
-        said.at.is_none_or(|at| now >= at + caps::DEGRADED_LOG).then(|| {
-            said.at = Some(now);
-            std::mem::take(&mut said.since)
-        })
+        all.entry(policy).or_default().pass(now).map(|held_back| held_back + 1)
     }
 }
 

@@ -41,7 +41,6 @@ mod dialect;
 mod grpc;
 mod rules;
 mod service;
-mod throttle;
 mod windows;
 
 use std::fmt;

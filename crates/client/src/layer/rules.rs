@@ -1,24 +1,25 @@
 //! What a layer was told to do, and the check that it makes of a request.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::{HeaderMap, Response};
+use tokio::time::Instant;
 
 use super::MissingKey;
 use super::answer::{self, Denied, NoDecision};
 use super::cost::RequestCost;
 use super::decided::Decided;
 use super::dialect::{Dialect, tell};
-use super::throttle::Throttle;
 use super::windows::Windows;
 use crate::client::Client;
 use crate::error::{Error, ErrorKind};
 use crate::giveback::Held;
 use crate::identity::{Identify, Parts, fit};
 use crate::question::{Limit, limit};
+use crate::throttle::Throttle;
 use crate::wall;
 
 /// The key of all who have none.
@@ -51,7 +52,7 @@ pub(super) struct Rules {
     pub(super) max_delay: Option<Duration>,
     pub(super) deadline: Option<Duration>,
     windows: Arc<ArcSwap<Windows>>,
-    faults: Arc<Throttle>,
+    faults: Arc<Mutex<Throttle>>,
 }
 
 /// What becomes of a request.
@@ -138,10 +139,15 @@ impl Rules {
         Verdict::Refuse(response)
     }
 
+    /// How many faults were not logged since the last one, if this one is to be logged.
+    fn note_fault(&self) -> Option<u64> {
+        self.faults.lock().unwrap_or_else(PoisonError::into_inner).pass(Instant::now())
+    }
+
     fn failed(&self, request: &Parts, error: &Error) -> Verdict {
         use ErrorKind::{Conflict, Forbidden, Invalid, NotFound, UnknownPolicy};
         let is_misuse = matches!(error.kind(), Invalid | UnknownPolicy | NotFound | Conflict | Forbidden);
-        if is_misuse && let Some(before) = self.faults.pass() {
+        if is_misuse && let Some(before) = self.note_fault() {
             tracing::error!(policy = &*self.first.policy, %error, before, "a limit cannot be asked as this service asks it");
         }
         if self.shadow {

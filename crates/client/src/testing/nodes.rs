@@ -4,7 +4,8 @@
 //! a frame meets is scripted, frame by frame, or drawn from a seed. Audited, the nodes hold the client to the protocol: a
 //! number of a session always carries the same commands, a retry gets the first answers, tags are never used twice.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::future::ready;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tokio_stream::wrappers::{ReceiverStream, WatchStream};
 
 use super::clock::Clock;
 use super::ledger::{Forced, Ledger, Tally};
-use crate::wire::{Incoming, Wire, WireError};
+use crate::wire::{Incoming, ReportError, Wire, WireError};
 
 pub use super::fate::Fate;
 
@@ -58,6 +59,8 @@ struct World {
     cluster_id: u8,
     /// As nodes tell it.
     live_clients: u64,
+    /// Reported denials, by policy.
+    false_positives: HashMap<String, u64>,
     /// Where nodes really listen, if they do.
     addresses: BTreeMap<u64, String>,
 }
@@ -118,6 +121,7 @@ impl Nodes {
             cuts: (1..=NODES).map(|node| (node, watch::channel(0).0)).collect(),
             cluster_id: 9,
             live_clients: 0,
+            false_positives: HashMap::new(),
             addresses: BTreeMap::new(),
         };
         Nodes { topology: Arc::new(watch::channel(world.update()).0), world: Arc::new(Mutex::new(world)) }
@@ -284,6 +288,11 @@ impl Nodes {
         self.publish();
     }
 
+    /// Denials by that policy that were reported as wrong.
+    pub fn false_positives(&self, policy: &str) -> u64 {
+        self.lock().false_positives.get(policy).copied().unwrap_or(0)
+    }
+
     /// Tells the clients that so many of them are about.
     pub fn set_live_clients(&self, live_clients: u64) {
         self.lock().live_clients = live_clients;
@@ -403,6 +412,16 @@ impl World {
         }
     }
 
+    fn take_report(&mut self, report: &v1::FalsePositiveReport) -> Result<(), ReportError> {
+        if let Some(unknown) = report.policies.iter().find(|name| self.policy(name).is_none()) {
+            return Err(ReportError::Refused(WireError::new(format!("no policy is named {unknown:?}"))));
+        }
+        for name in &report.policies {
+            *self.false_positives.entry(name.clone()).or_default() += 1;
+        }
+        Ok(())
+    }
+
     fn fate(&mut self, in_session: bool) -> Fate {
         if let Some(rng) = &mut self.chaos {
             return Fate::draw(rng);
@@ -481,6 +500,11 @@ impl Wire for Nodes {
             Ok(ReceiverStream::new(received).boxed())
         }
         .boxed()
+    }
+
+    fn report(&self, address: &str, report: v1::FalsePositiveReport) -> BoxFuture<'static, Result<(), ReportError>> {
+        let told = self.reach(address).map(|_| self.lock().take_report(&report));
+        ready(told.map_err(ReportError::from).flatten()).boxed()
     }
 
     fn at(&self, now: Instant) -> Instant {

@@ -12,7 +12,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
-use super::{Incoming, Wire, WireError};
+use super::{Incoming, ReportError, Wire, WireError};
 use crate::caps;
 
 /// A dead peer is noticed by a ping after that long, unanswered for as long again.
@@ -61,6 +61,23 @@ impl Wire for Grpc {
             Ok(answers.into_inner().map(|answer| answer.map_err(|e| refused(&e))).boxed())
         }
         .boxed()
+    }
+
+    fn report(&self, address: &str, report: v1::FalsePositiveReport) -> BoxFuture<'static, Result<(), ReportError>> {
+        let address = address.to_owned();
+        async move {
+            let mut client = ChecksClient::new(channel(&address).await?);
+            client.report_false_positive(report).await.map(|_| ()).map_err(|status| reported(&status))
+        }
+        .boxed()
+    }
+}
+
+fn reported(status: &Status) -> ReportError {
+    match broke(status) {
+        Some(_) => ReportError::Unknown(refused(status)),
+        None if status.code() == tonic::Code::FailedPrecondition => ReportError::NotReached(refused(status)),
+        None => ReportError::Refused(refused(status)),
     }
 }
 

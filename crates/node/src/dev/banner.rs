@@ -15,6 +15,18 @@ pub(super) struct Running {
     /// Whether `quorate` finds the cluster without being told.
     pub(super) default_port: bool,
     pub(super) endpoints: String,
+    /// How the CLI is called.
+    pub(super) tool: String,
+}
+
+/// How the CLI is called from a shell: by where it lies, if that is beside this program, else by its name.
+pub(super) fn tool() -> String {
+    let beside = std::env::current_exe().ok().map(|program| program.with_file_name("quorate"));
+    let Some(path) = beside.filter(|path| path.is_file()) else { return "quorate".to_owned() };
+    let here = std::env::current_dir().ok().and_then(|here| Some(path.strip_prefix(here).ok()?.to_owned()));
+    let path = here.unwrap_or(path).display().to_string();
+    let plain = path.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte));
+    if plain { path } else { "quorate".to_owned() }
 }
 
 /// Prints it; that nobody reads is no error.
@@ -36,8 +48,11 @@ fn text(running: &Running) -> String {
         [] => "none".to_string(),
         names => names.join(", "),
     };
-    let tool =
-        if running.default_port { "quorate".into() } else { format!("quorate --endpoints {}", running.endpoints) };
+    let tool = if running.default_port {
+        running.tool.clone()
+    } else {
+        format!("{} --endpoints {}", running.tool, running.endpoints)
+    };
     let try_policy =
         running.started.policies.iter().find(|name| *name == "per-user").or(running.started.policies.first());
     let check = match try_policy {
@@ -65,6 +80,7 @@ mod tests {
             started: Started { goes_on: false, policies: vec!["login".into(), "per-user".into()] },
             default_port: false,
             endpoints: "127.0.0.1:7700,127.0.0.1:7701".into(),
+            tool: "target/release/quorate".into(),
         };
         assert_eq!(
             text(&running),
@@ -74,9 +90,9 @@ mod tests {
   policies: login, per-user
 
 Try next:
-  quorate --endpoints 127.0.0.1:7700,127.0.0.1:7701 check per-user alice --cost 3
-  quorate --endpoints 127.0.0.1:7700,127.0.0.1:7701 cluster status
-  quorate --endpoints 127.0.0.1:7700,127.0.0.1:7701 policy ls
+  target/release/quorate --endpoints 127.0.0.1:7700,127.0.0.1:7701 check per-user alice --cost 3
+  target/release/quorate --endpoints 127.0.0.1:7700,127.0.0.1:7701 cluster status
+  target/release/quorate --endpoints 127.0.0.1:7700,127.0.0.1:7701 policy ls
 
 Each node's log: /home/me/quorate-dev/nN/quorated.log. Ctrl-C stops the cluster; kill a node, and it is started again.
 "

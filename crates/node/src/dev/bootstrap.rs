@@ -72,7 +72,7 @@ async fn init(admin: &mut AdminClient<Channel>, addresses: &[String]) -> Result<
 
 /// Applies the starter policies to a cluster that never had any. The names of those in force.
 async fn policies(admin: &mut AdminClient<Channel>) -> Result<Vec<String>, String> {
-    let listed = patiently(async || admin.clone().policy_list(timed(v1::PolicyListRequest {})).await);
+    let listed = patiently(async || admin.clone().policy_list(timed(v1::PolicyListRequest::default())).await);
     let listed = listed.await.map_err(|problem| format!("the policies cannot be listed: {problem}"))?;
     let set = listed.into_inner().policies.unwrap_or_default();
     let mut names: Vec<String> = set.policies.into_iter().map(|policy| policy.name).collect();

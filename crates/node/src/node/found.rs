@@ -169,7 +169,7 @@ enum Gathered {
 async fn gather(node: &Node, plan: &Plan) -> Result<Gathered, Status> {
     let mut candidates = Vec::new();
     for answer in join_all(plan.nodes.iter().map(|address| identify(node, address))).await {
-        candidates.push(answer.map_err(Status::unavailable)?);
+        candidates.push(answer?);
     }
     let records = records(node, plan, &candidates)?;
     let own = node.advertise();
@@ -245,14 +245,17 @@ pub(super) fn lost_its_memory(address: &str, cluster: ClusterId) -> String {
     )
 }
 
-async fn identify(node: &Node, address: &String) -> Result<Candidate, String> {
-    let answer =
-        if *address == node.advertise() { node.identify() } else { node.parts().newcomers.identify(address).await? };
+async fn identify(node: &Node, address: &String) -> Result<Candidate, Status> {
+    let answer = if *address == node.advertise() {
+        node.identify()
+    } else {
+        node.parts().newcomers.identify(address).await.map_err(Status::unavailable)?
+    };
     if answer.address != *address {
-        return Err(format!(
+        return Err(Status::invalid_argument(format!(
             "the node at {address} calls itself {}; name it so, or set its `advertise` to {address}",
             answer.address
-        ));
+        )));
     }
     let cluster: Option<[u8; 16]> = answer.cluster_id[..].try_into().ok();
     Ok(Candidate {

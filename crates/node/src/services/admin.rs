@@ -111,9 +111,17 @@ impl<C: Cluster> admin_server::Admin for Admin<C> {
         change::put_policies(&*self.cluster, put, patience).await.map(Response::new)
     }
 
-    async fn policy_list(&self, _: Request<v1::PolicyListRequest>) -> Result<Response<v1::PolicyListResponse>, Status> {
+    async fn policy_list(
+        &self,
+        request: Request<v1::PolicyListRequest>,
+    ) -> Result<Response<v1::PolicyListResponse>, Status> {
         let state = self.state()?;
-        Ok(Response::new(v1::PolicyListResponse { policies: Some(policy_set_to_wire(&state.policies)) }))
+        let mut list =
+            v1::PolicyListResponse { policies: Some(policy_set_to_wire(&state.policies)), ..Default::default() };
+        if request.into_inner().false_positives {
+            (list.false_positives, list.unheard) = status::false_positives(&*self.cluster, &state).await;
+        }
+        Ok(Response::new(list))
     }
 
     async fn policy_get(

@@ -14,6 +14,8 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::frames::Frames;
 use super::ingress::Ingress;
+use super::reports::Reports;
+use super::topology::Newest;
 use crate::caps;
 
 /// The service.
@@ -23,12 +25,14 @@ pub struct Checks {
     /// This node's own address; plain checks are routed from here as any client's are.
     address: String,
     client: OnceCell<Client>,
+    reports: Arc<Reports>,
+    newest: Newest,
 }
 
 impl Checks {
-    /// The service behind that ingress, on the node of that address.
-    pub fn new(ingress: Arc<Ingress>, address: String) -> Checks {
-        Checks { ingress, address, client: OnceCell::new() }
+    /// The service behind that ingress, on the node of that address; `newest` says which policies are in force.
+    pub fn new(ingress: Arc<Ingress>, address: String, reports: Arc<Reports>, newest: Newest) -> Checks {
+        Checks { ingress, address, client: OnceCell::new(), reports, newest }
     }
 
     async fn client(&self) -> Result<&Client, Status> {
@@ -78,6 +82,17 @@ impl v1::checks_server::Checks for Checks {
             Some(Err(error)) => Err(status(&error)),
             None => Err(Status::internal("one question got no answer")),
         }
+    }
+
+    async fn report_false_positive(
+        &self,
+        request: Request<v1::FalsePositiveReport>,
+    ) -> Result<Response<v1::FalsePositiveReported>, Status> {
+        let newest = self.newest.borrow().clone();
+        let Some(update) = newest else { return Err(Status::failed_precondition(super::NO_CLUSTER)) };
+        let in_force = update.policies.as_ref().map_or(&[][..], |set| &set.policies);
+        self.reports.take(&request.into_inner(), in_force)?;
+        Ok(Response::new(v1::FalsePositiveReported {}))
     }
 }
 

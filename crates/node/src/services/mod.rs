@@ -10,6 +10,7 @@ pub mod frames;
 pub mod front;
 pub mod ingress;
 pub mod peer_calls;
+pub mod reports;
 pub mod server;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ pub use connections::room;
 pub use frames::Frames;
 pub use front::Front;
 pub use ingress::{ClusterView, Door, Ingress};
+pub use reports::Reports;
 pub use server::{Health, routes, serve};
 pub use topology::Topology;
 

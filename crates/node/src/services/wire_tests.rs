@@ -80,7 +80,7 @@ async fn served() -> Served {
     let (clients, newest) = watch::channel(None);
     let health = Health::default();
     health.set_serving(false).await;
-    let checks = Checks::new(Arc::clone(&ingress), address.clone());
+    let checks = Checks::new(Arc::clone(&ingress), address.clone(), Arc::default(), watch::channel(None).1);
     let routes = routes(checks, Topology::new(newest), Admin::new(played(Some(NodeId(1)))), NoPeers, &health);
     let (stop, stopped) = oneshot::channel();
     let server = tokio::spawn(serve(listener, crate::caps::CONNECTIONS_MIN, routes, stopped.map(drop)));

@@ -1,6 +1,6 @@
 //! What every node says of itself, put together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -31,6 +31,27 @@ pub(super) async fn gather(
         (node, answer)
     });
     join_all(asked).await
+}
+
+/// What was reported to the nodes, by policy, and the addresses of those that did not answer.
+pub(super) async fn false_positives(
+    cluster: &impl Cluster,
+    state: &ControlState,
+) -> (HashMap<String, u64>, Vec<String>) {
+    let (mut counts, mut unheard) = (HashMap::new(), Vec::new());
+    for (node, answer) in gather(cluster, state, caps::STATUS_PATIENCE).await {
+        match answer {
+            Ok(status) => {
+                for (policy, count) in status.false_positives {
+                    let sum: &mut u64 = counts.entry(policy).or_default();
+                    *sum = sum.saturating_add(count);
+                }
+            }
+            Err(_) => unheard.extend(state.nodes.get(&node).map(|known| known.address.clone())),
+        }
+    }
+    counts.retain(|name, _| state.policies.policies.iter().any(|policy| policy.name == *name));
+    (counts, unheard)
 }
 
 pub(super) async fn cluster_status(cluster: &impl Cluster) -> v1::ClusterStatusResponse {
@@ -84,7 +105,8 @@ fn node_status(state: &ControlState, node: NodeId, answer: Result<v1::NodeStatus
     }
 }
 
-/// One group's replicas, and its leader as the newest term has it. Of those `listed` (and whether they vote) that nothing was
+/// One group's replicas, and its leader as the newest term has it: none where fewer than a majority of
+/// the voters are heard, for then nobody decides anything, whatever is still believed of it. Of those `listed` (and whether they vote) that nothing was
 /// heard of, it says so.
 fn group_status(shard: u32, listed: impl Iterator<Item = (NodeId, bool)>, nodes: &[v1::NodeStatus]) -> v1::ShardStatus {
     let mut replicas = Vec::new();
@@ -95,7 +117,12 @@ fn group_status(shard: u32, listed: impl Iterator<Item = (NodeId, bool)>, nodes:
     let newest = replicas.iter().filter(|replica| replica.leader > 0).max_by_key(|replica| replica.term);
     let (leader, term) = newest.map_or((0, 0), |replica| (replica.leader, replica.term));
     let heard: BTreeSet<u64> = replicas.iter().map(|replica| replica.node).collect();
-    for (NodeId(node), voter) in listed.filter(|(node, _)| !heard.contains(&node.0)) {
+    let listed: Vec<(NodeId, bool)> = listed.collect();
+    let voters = listed.iter().filter(|(_, voter)| *voter);
+    let (all, live) =
+        voters.fold((0, 0), |(all, live), (node, _)| (all + 1, live + usize::from(heard.contains(&node.0))));
+    let leader = if live * 2 > all { leader } else { 0 };
+    for (NodeId(node), voter) in listed.into_iter().filter(|(node, _)| !heard.contains(&node.0)) {
         let reached = nodes.iter().any(|one| one.id == node && one.reachable);
         let problem = if reached { "it does not run on its node" } else { "its node does not answer" }.to_owned();
         replicas.push(v1::ReplicaStatus { shard, node, voter, problem, ..v1::ReplicaStatus::default() });

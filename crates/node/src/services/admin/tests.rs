@@ -287,7 +287,8 @@ async fn policies_are_listed_and_got() {
     let cluster = played(Some(ME));
     apply(&cluster, applying(vec![window("a", 1)])).await.unwrap();
     let admin = Admin::new(cluster);
-    let list = admin.policy_list(Request::new(v1::PolicyListRequest {})).await.unwrap().into_inner().policies.unwrap();
+    let list =
+        admin.policy_list(Request::new(v1::PolicyListRequest::default())).await.unwrap().into_inner().policies.unwrap();
     assert_eq!((list.version, list.policies.len()), (1, 1));
     let get = |name: &str| admin.policy_get(Request::new(v1::PolicyGetRequest { name: name.to_owned() }));
     assert_eq!(get("a").await.unwrap().into_inner().policy.unwrap().id, 1);
@@ -317,6 +318,17 @@ async fn the_status_names_who_does_not_answer() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn where_no_majority_answers_nobody_is_said_to_lead() {
+    let cluster = played(Some(ME));
+    cluster.unreachable.lock().unwrap().extend([NodeId(2), NodeId(3)]);
+    let status = Admin::new(cluster).cluster_status(Request::new(v1::ClusterStatusRequest {})).await.unwrap();
+    let status = status.into_inner();
+    let leaders: Vec<_> = status.shards.iter().map(|shard| shard.leader).collect();
+    assert_eq!(leaders, [0, 0]);
+    assert!(status.nodes.iter().all(|node| node.leads == 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_status_names_replicas_that_do_not_run() {
     let cluster = played(Some(ME));
     cluster.state.lock().unwrap().shards[1].id = ShardId(7);
@@ -333,7 +345,7 @@ async fn a_node_without_a_cluster_says_what_to_do() {
     for (me, code) in [(None, Code::FailedPrecondition), (Some(ME), Code::Unavailable)] {
         let unborn = Played { born: false, me, ..Arc::into_inner(played(None)).unwrap() };
         let admin = Admin::new(Arc::new(unborn));
-        assert_eq!(admin.policy_list(Request::new(v1::PolicyListRequest {})).await.unwrap_err().code(), code);
+        assert_eq!(admin.policy_list(Request::new(v1::PolicyListRequest::default())).await.unwrap_err().code(), code);
         let status = admin.cluster_status(Request::new(v1::ClusterStatusRequest {})).await.unwrap().into_inner();
         assert!(status.cluster_id.is_empty() && status.nodes[0].reachable);
     }
