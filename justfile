@@ -47,7 +47,6 @@ sim *args:
 
 # How long requests of a protected service take while its cluster is killed, hangs, or has no majority.
 outage:
-    cargo build --release --package quorate-node --bin quorated
     cargo run --release --package quorate-tests --example outage
 
 # Real processes killed again and again under load: the long form, with `QUORATE_SEED=N` another one.
