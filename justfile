@@ -45,10 +45,10 @@ long:
 sim *args:
     cargo run --profile sim --package quorate-sim --features planted -- {{args}}
 
-# How long requests of a protected service take while its cluster is killed, hangs, or has no majority.
-outage:
-    cargo run --release --package quorate-tests --example outage
-
 # Real processes killed again and again under load: the long form, with `QUORATE_SEED=N` another one.
 chaos:
     QUORATE_LONG=1 cargo test --release --package quorate-tests --test chaos -- --nocapture
+
+# What an outage costs the requests of a service, and how soon it is over: three processes killed, paused and slowed down.
+outage:
+    cargo bench --package quorate-tests --bench outage

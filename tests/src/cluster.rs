@@ -8,6 +8,7 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal};
 
 use crate::command;
+use crate::link::Link;
 
 /// Nodes as processes, each with a directory and a port; all killed when this is dropped.
 pub struct Cluster {
@@ -19,6 +20,14 @@ pub struct Cluster {
 struct Node {
     port: u16,
     process: Option<Child>,
+    /// What everybody else reaches it through, if not directly.
+    link: Option<Link>,
+}
+
+impl Node {
+    fn reached_at(&self) -> u16 {
+        self.link.as_ref().map_or(self.port, Link::port)
+    }
 }
 
 impl Cluster {
@@ -30,12 +39,34 @@ impl Cluster {
     /// The same, with more flags for each.
     pub fn start_with(nodes: usize, flags: &[&str]) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory can be made");
-        let nodes = free_ports(nodes).into_iter().map(|port| Node { port, process: None }).collect();
-        let mut cluster = Cluster { directory, nodes, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
-        for node in 0..cluster.nodes.len() {
-            cluster.restart(node);
+        let nodes = free_ports(nodes).into_iter().map(|port| Node { port, process: None, link: None }).collect();
+        let cluster = Cluster { directory, nodes, flags: flags.iter().map(|flag| (*flag).to_owned()).collect() };
+        cluster.started()
+    }
+
+    /// The same, with a link before each node that can be cut. Needs a tokio runtime for as long as the cluster runs.
+    ///
+    /// # Panics
+    ///
+    /// When no link can be made.
+    pub async fn start_linked(nodes: usize) -> Cluster {
+        let mut cluster = Cluster {
+            directory: tempfile::tempdir().expect("a directory can be made"),
+            nodes: Vec::new(),
+            flags: Vec::new(),
+        };
+        for port in free_ports(nodes) {
+            let link = Some(Link::to(port).await.expect("a link can be made"));
+            cluster.nodes.push(Node { port, process: None, link });
         }
-        cluster
+        cluster.started()
+    }
+
+    fn started(mut self) -> Cluster {
+        for node in 0..self.nodes.len() {
+            self.restart(node);
+        }
+        self
     }
 
     /// How many nodes there are, running or not.
@@ -50,7 +81,7 @@ impl Cluster {
 
     /// `host:port` of every node.
     pub fn endpoints(&self) -> Vec<String> {
-        self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.port)).collect()
+        self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.reached_at())).collect()
     }
 
     /// A node's data directory.
@@ -71,7 +102,15 @@ impl Cluster {
         }
     }
 
-    /// Stops a node in its tracks, as a machine that hangs; [`resume`](Self::resume) lets it go on.
+    /// Asks a node to stop and waits until it has; returns whether it ended with exit code 0.
+    pub fn stop(&mut self, node: usize) -> bool {
+        let Some(mut process) = self.nodes[node].process.take() else { return true };
+        let pid = Pid::from_child(&process);
+        rustix::process::kill_process(pid, Signal::TERM).expect("a running process takes signals");
+        process.wait().expect("a stopped process ends").success()
+    }
+
+    /// Stops a node where it stands, as a machine would that hangs: its connections stay open, and nothing is answered.
     pub fn pause(&self, node: usize) {
         self.signal(node, Signal::STOP);
     }
@@ -81,18 +120,20 @@ impl Cluster {
         self.signal(node, Signal::CONT);
     }
 
+    /// Cuts everybody off from a node, or joins them again: connections stay open, and nothing comes through, to it or from it.
+    /// What it sends over connections that it made itself still leaves.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without a link.
+    pub fn cut(&self, node: usize, is_cut: bool) {
+        self.nodes[node].link.as_ref().expect("a cluster with links").cut(is_cut);
+    }
+
     fn signal(&self, node: usize, signal: Signal) {
         if let Some(process) = &self.nodes[node].process {
             rustix::process::kill_process(Pid::from_child(process), signal).expect("a running process takes signals");
         }
-    }
-
-    /// Asks a node to stop and waits until it has; returns whether it ended with exit code 0.
-    pub fn stop(&mut self, node: usize) -> bool {
-        let Some(mut process) = self.nodes[node].process.take() else { return true };
-        let pid = Pid::from_child(&process);
-        rustix::process::kill_process(pid, Signal::TERM).expect("a running process takes signals");
-        process.wait().expect("a stopped process ends").success()
     }
 
     /// Starts a node on whatever its directory holds.
@@ -105,6 +146,7 @@ impl Cluster {
             .arg("--data-dir")
             .arg(self.data_directory(node))
             .args(["--listen", &format!("127.0.0.1:{}", self.nodes[node].port)])
+            .args(["--advertise", &format!("127.0.0.1:{}", self.nodes[node].reached_at())])
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(log)

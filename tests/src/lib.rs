@@ -6,9 +6,13 @@
 
 pub mod binaries;
 pub mod cluster;
+pub mod health;
 pub mod ledger;
+pub mod link;
 pub mod load;
 pub mod outage;
+pub mod recorder;
+pub mod service;
 pub mod tool;
 pub mod wait;
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use quorate_client::Client;
 use quorate_client::admin::{Admin, Apply, NewCluster};
+use quorate_tests::health::{agree, has_recovered};
 use quorate_tests::ledger::Ledger;
 use quorate_tests::{Cluster, until};
 
@@ -76,37 +77,6 @@ async fn ask(client: Client, form: &Form, first: usize, over: &AtomicBool, answe
         }
     }
     told
-}
-
-async fn has_recovered(admin: &Admin) {
-    until("every replica follows a leader", || async {
-        let status = admin.status().await.ok()?;
-        let led = |shard: &quorate_client::admin::ShardStatus| shard.leader.is_some() && shard.replicas.len() == 3;
-        (status.nodes.iter().all(|node| node.reachable) && status.shards.iter().all(led)).then_some(())
-    })
-    .await;
-}
-
-/// All replicas of each shard have applied the same, and are equal.
-async fn agree(admin: &Admin) {
-    until("all replicas have applied the same and are equal", || async {
-        let status = admin.status().await.ok()?;
-        let equal = status.shards.iter().all(|shard| {
-            let same = |pair: &[quorate_client::admin::ReplicaStatus]| {
-                if pair[0].applied_index == pair[1].applied_index {
-                    assert_eq!(
-                        pair[0].digest, pair[1].digest,
-                        "replicas of {} differ at {}",
-                        shard.id, pair[0].applied_index
-                    );
-                }
-                pair[0].applied_index == pair[1].applied_index
-            };
-            shard.replicas.len() == 3 && shard.replicas.windows(2).all(same)
-        });
-        equal.then_some(())
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

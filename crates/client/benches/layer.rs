@@ -7,6 +7,8 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measurement")]
 
+mod cpu;
+
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::time::Duration;
@@ -16,18 +18,11 @@ use quorate_client::Client;
 use quorate_client::identity::Header;
 use quorate_client::layer::{Dialect, RateLimitLayer};
 use quorate_client::testing::FakeCluster;
-use rustix::time::{ClockId, clock_gettime};
 use tower::{Layer as _, Service, ServiceExt as _};
 
 const ROUNDS: usize = 7;
 const TIMES: u32 = 4_000;
 const KEY: &str = "customer-4711";
-
-/// CPU time of this process.
-fn cpu() -> Duration {
-    let used = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(used.tv_sec.unsigned_abs(), used.tv_nsec.unsigned_abs() as u32)
-}
 
 fn request() -> Request<()> {
     Request::get("/orders/7").header("x-user", KEY).header("accept", "application/json").body(()).unwrap()
@@ -38,17 +33,8 @@ async fn handle(request: Request<()>) -> Result<Response<()>, Infallible> {
     Ok(Response::new(()))
 }
 
-/// Nanoseconds of CPU time each.
-async fn each<F: Future<Output = ()>>(mut once: impl FnMut() -> F) -> u64 {
-    let began = cpu();
-    for _ in 0..TIMES {
-        once().await;
-    }
-    ((cpu() - began).as_nanos() / u128::from(TIMES)) as u64
-}
-
 async fn through<S: Service<Request<()>, Error = Infallible> + Clone>(service: &S) -> u64 {
-    each(|| {
+    cpu::each(TIMES, || {
         let service = service.clone();
         async move { drop(black_box(service.oneshot(request()).await.unwrap())) }
     })
@@ -56,7 +42,7 @@ async fn through<S: Service<Request<()>, Error = Infallible> + Clone>(service: &
 }
 
 async fn checked(client: &Client, policy: &str) -> u64 {
-    each(|| async { drop(black_box(client.check(policy, KEY).await.unwrap())) }).await
+    cpu::each(TIMES, || async { drop(black_box(client.check(policy, KEY).await.unwrap())) }).await
 }
 
 fn median(mut all: Vec<i64>) -> i64 {
