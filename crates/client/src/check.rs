@@ -9,7 +9,6 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt as _, StreamExt as _};
 use quorate_core::PlaceAnswer;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::caps;
@@ -22,7 +21,7 @@ use crate::fallback::{Fallback, Manner};
 use crate::gather::Gathering;
 use crate::observe::{self, Begun};
 use crate::question::Question;
-use crate::queue::{Failure, Outcome, Slot};
+use crate::queue::{Awaited, Failure, Outcome};
 
 /// A check that is asked when it is awaited; made by [`Client::check`], [`Client::check_all`] and [`Client::peek`].
 ///
@@ -118,7 +117,7 @@ enum State<'a> {
     /// It waits for a place under the client's ceiling.
     Entering(Asked, BoxFuture<'a, Result<Place, Error>>),
     Entered(Asked),
-    Waiting(Asked, oneshot::Receiver<Outcome>),
+    Waiting(Asked, Awaited),
     /// Its way has changed before it was executed; rare, so it may cost more.
     Detour(BoxFuture<'a, (Result<Decision, Error>, Question<'a>)>),
 }
@@ -159,20 +158,28 @@ impl Future for Checking<'_> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
+        // Most often nobody listens.
+        if this.span.is_none() {
+            return this.poll_end(cx);
+        }
         let span = std::mem::replace(&mut this.span, tracing::Span::none());
-        let polled = span.in_scope(|| match this.poll_answer(cx) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(result) => {
-                this.place = None;
-                Poll::Ready(this.client.inner.conclude(&mut this.question, this.manner, this.begun, result))
-            }
-        });
+        let polled = span.in_scope(|| this.poll_end(cx));
         this.span = span;
         polled
     }
 }
 
-impl Checking<'_> {
+impl<'a> Checking<'a> {
+    fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
+        let result = std::task::ready!(self.poll_answer(cx));
+        self.place = None;
+        Poll::Ready(self.client.inner.conclude(&mut self.question, self.manner, self.begun, result))
+    }
+
+    fn detour(&mut self, asked: Asked) -> State<'a> {
+        State::Detour(asked.detour(self.client, std::mem::take(&mut self.question)).boxed())
+    }
+
     /// What the cluster answers, or why it does not.
     fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<Result<Decision, Error>> {
         let this = self;
@@ -201,11 +208,13 @@ impl Checking<'_> {
                 State::Entered(asked) => {
                     let (asked, inner) = (*asked, &this.client.inner);
                     if inner.is_split(&this.question) {
-                        State::Detour(asked.detour(this.client, std::mem::take(&mut this.question)).boxed())
+                        this.detour(asked)
                     } else {
-                        let (slot, outcome) = Slot::one(asked.deadline);
-                        inner.submit(&mut this.question, slot);
-                        State::Waiting(asked, outcome)
+                        match inner.submit(&mut this.question, asked.deadline) {
+                            Ok(outcome) => State::Waiting(asked, outcome),
+                            Err(Failure::Final(error)) => return Poll::Ready(Err(error)),
+                            Err(Failure::Moved(_)) => this.detour(asked),
+                        }
                     }
                 }
                 State::Waiting(asked, outcome) => match std::task::ready!(outcome.poll_unpin(cx)) {
@@ -213,7 +222,7 @@ impl Checking<'_> {
                     Ok(Err(Failure::Final(error))) => return Poll::Ready(Err(error)),
                     Ok(Err(Failure::Moved(_))) => {
                         let asked = *asked;
-                        State::Detour(asked.detour(this.client, std::mem::take(&mut this.question)).boxed())
+                        this.detour(asked)
                     }
                     Err(_) => return Poll::Ready(Err(Error::abandoned())),
                 },
@@ -318,7 +327,7 @@ impl<'a> CheckMany<'a> {
         let gathering = (!alone.is_empty()).then(|| {
             let (gathering, seats) = Gathering::of(alone.len());
             for ((at, _), seat) in alone.iter().zip(seats) {
-                self.client.inner.submit(&mut self.questions[*at], Slot::many(seat, deadline));
+                self.client.inner.submit_seat(&mut self.questions[*at], seat, deadline);
             }
             gathering
         });

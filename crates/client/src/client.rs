@@ -20,12 +20,13 @@ use crate::denials::{Before, Denials, Forgetting};
 use crate::engine::Shared;
 use crate::error::{Error, ErrorKind};
 use crate::fallback::{Fallbacks, Manner};
+use crate::gather::Seat;
 use crate::giveback::{GiveBacks, Pending};
 use crate::observe::{self, Begun};
 use crate::operations::{Refund, Reset};
 use crate::pack::Operation;
 use crate::question::{Limit, Question, limit};
-use crate::queue::{Failure, Queue, Slot};
+use crate::queue::{Awaited, Failure, Queue, Slot};
 use crate::report;
 use crate::reservation::Reserve;
 use crate::split;
@@ -311,18 +312,37 @@ impl Inner {
         }
     }
 
-    /// Puts a validated check in line, or answers its slot at once.
-    pub(crate) fn submit(&self, question: &mut Question<'_>, slot: Slot) {
-        self.put(question, slot, |question, version, queue, slot| match self.refusal(queue, &slot) {
-            Some(error) => slot.answer(Err(Failure::Final(error))),
-            None => queue.check(question, version, slot),
-        });
+    /// Puts a validated check in line, to be answered by `deadline`; or says at once why not.
+    pub(crate) fn submit(&self, question: &mut Question<'_>, deadline: Instant) -> Result<Awaited, Failure> {
+        self.put(question, |question, version, queue| {
+            self.admit(queue, deadline)?;
+            let (slot, outcome) = Slot::one(deadline);
+            queue.check(question, version, slot);
+            Ok(outcome)
+        })
     }
 
-    /// Why a check is not put in line: the shard's breaker is open, and the caller has no more time than it goes by.
-    fn refusal(&self, queue: &Queue, slot: &Slot) -> Option<Error> {
-        let refusal = queue.gate.refusal()?;
-        (slot.deadline <= Instant::now() + self.deadline).then_some(refusal)
+    /// The same for one of many, which is answered at its seat.
+    pub(crate) fn submit_seat(&self, question: &mut Question<'_>, seat: Seat, deadline: Instant) {
+        let mut seat = Some(seat);
+        let put = self.put(question, |question, version, queue| {
+            self.admit(queue, deadline)?;
+            if let Some(seat) = seat.take() {
+                queue.check(question, version, Slot::many(seat, deadline));
+            }
+            Ok(())
+        });
+        if let (Err(failure), Some(seat)) = (put, seat) {
+            seat.take(Err(failure));
+        }
+    }
+
+    /// Refuses a check where the shard's breaker is open, and the caller has no more time than it goes by.
+    fn admit(&self, queue: &Queue, deadline: Instant) -> Result<(), Failure> {
+        match queue.gate.refusal() {
+            Some(error) if deadline <= Instant::now() + self.deadline => Err(Failure::Final(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Takes a place under the ceiling, if there is one.
@@ -340,37 +360,33 @@ impl Inner {
         question: &mut Question<'_>,
         manner: Manner,
         begun: Begun,
-        result: Result<Decision, Error>,
+        mut result: Result<Decision, Error>,
     ) -> Result<Decision, Error> {
-        let result = match result {
-            Ok(decision) => Ok(decision),
-            Err(error) => match self.shared.routes.load().as_ref() {
+        if let Err(error) = result {
+            result = match self.shared.routes.load().as_ref() {
                 Some(routes) => self.fallbacks.decide(routes, &self.shared.time, question, manner, error),
                 None => self.fallbacks.decide_unheard(question, manner, error),
-            },
-        };
+            };
+        }
         observe::ended(begun, question, &result);
         result
     }
 
     /// Looks up the way of what names policies and keys, and goes it.
-    fn put<'q>(&self, question: &mut Question<'q>, slot: Slot, go: impl FnOnce(&Question<'q>, u64, &Queue, Slot)) {
+    fn put<'q, T>(
+        &self,
+        question: &mut Question<'q>,
+        go: impl FnOnce(&Question<'q>, u64, &Queue) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let routes = self.shared.routes.load();
-        let Some(routes) = routes.as_ref() else { return slot.answer(Err(self.unheard())) };
-        match way(routes, question) {
-            Ok(queue) => go(question, routes.policies.set.version.0, queue, slot),
-            Err(failure) => slot.answer(Err(failure)),
-        }
+        let Some(routes) = routes.as_ref() else { return Err(self.unheard()) };
+        let queue = way(routes, question)?;
+        go(question, routes.policies.set.version.0, queue)
     }
 
     /// Asks a validated question, again where its way has changed before anything was executed.
     pub(crate) async fn ask(&self, question: &mut Question<'_>, deadline: Instant) -> Result<PlaceAnswer, Error> {
-        self.until_final(deadline, || {
-            let (slot, outcome) = Slot::one(deadline);
-            self.submit(question, slot);
-            outcome
-        })
-        .await
+        self.until_final(deadline, || self.submit(question, deadline)).await
     }
 
     /// The same for what names policies and keys, and is not a check: a reservation of that life, or a reset if it has none.
@@ -386,18 +402,18 @@ impl Inner {
         };
         let _forgetting = self.forgetting(reset.iter().map(Vec::as_slice));
         self.until_final(deadline, || {
-            let (slot, outcome) = Slot::one(deadline);
-            self.put(question, slot, |question, version, queue, slot| {
+            self.put(question, |question, version, queue| {
                 let operation = match ttl {
-                    Some(ttl) => match self.refusal(queue, &slot) {
-                        Some(error) => return slot.answer(Err(Failure::Final(error))),
-                        None => Operation::Reserve { question, ttl },
-                    },
+                    Some(ttl) => {
+                        self.admit(queue, deadline)?;
+                        Operation::Reserve { question, ttl }
+                    }
                     None => Operation::Reset(question),
                 };
+                let (slot, outcome) = Slot::one(deadline);
                 queue.operation(&operation, version, slot);
-            });
-            outcome
+                Ok(outcome)
+            })
         })
         .await
     }
@@ -415,14 +431,12 @@ impl Inner {
         let _forgetting = self.forgetting(part.items.iter().map(|item| &*item.key));
         let key = part.key();
         self.until_final(deadline, || {
-            let (slot, outcome) = Slot::one(deadline);
             let routes = self.shared.routes.load();
-            match routes.as_ref().map(|routes| (routes, routes.queue(routes.shard_of(key)))) {
-                Some((routes, Some(queue))) => queue.operation(&operation, routes.policies.set.version.0, slot),
-                Some((_, None)) => slot.answer(Err(Failure::Final(Error::closed()))),
-                None => slot.answer(Err(self.unheard())),
-            }
-            outcome
+            let Some(routes) = routes.as_ref() else { return Err(self.unheard()) };
+            let queue = routes.queue(routes.shard_of(key)).ok_or_else(|| Failure::Final(Error::closed()))?;
+            let (slot, outcome) = Slot::one(deadline);
+            queue.operation(&operation, routes.policies.set.version.0, slot);
+            Ok(outcome)
         })
         .await
     }
@@ -440,9 +454,11 @@ impl Inner {
     ) -> Result<PlaceAnswer, Error> {
         loop {
             let seen = self.changes();
-            let (slot, outcome) = Slot::one(deadline);
-            self.submit(question, slot);
-            match Pending::new(self, question, outcome).outcome().await {
+            let outcome = match self.submit(question, deadline) {
+                Ok(outcome) => Pending::new(self, question, outcome).outcome().await,
+                Err(failure) => Err(failure),
+            };
+            match outcome {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Final(error)) => return Err(error),
                 Err(Failure::Moved(error)) => self.changed_since(seen, deadline, error).await?,
@@ -453,14 +469,17 @@ impl Inner {
     async fn until_final(
         &self,
         deadline: Instant,
-        mut submit: impl FnMut() -> oneshot::Receiver<crate::queue::Outcome>,
+        mut submit: impl FnMut() -> Result<Awaited, Failure>,
     ) -> Result<PlaceAnswer, Error> {
         loop {
             let seen = self.changes();
-            let failure = match submit().await {
-                Ok(Ok(answer)) => return Ok(answer),
-                Ok(Err(failure)) => failure,
-                Err(_) => return Err(Error::abandoned()),
+            let failure = match submit() {
+                Ok(outcome) => match outcome.await {
+                    Ok(Ok(answer)) => return Ok(answer),
+                    Ok(Err(failure)) => failure,
+                    Err(_) => return Err(Error::abandoned()),
+                },
+                Err(failure) => failure,
             };
             match failure {
                 Failure::Final(error) => return Err(error),

@@ -127,16 +127,19 @@ impl Denials {
     }
 
     fn before(&self, question: &Question<'_>, asked: Instant) -> Before {
-        let (mut all, mut given_back) = (self.hasher(), 0_u64);
+        let (mut all, mut given_back) = (0, 0_u64);
         for limit in &question.limits {
-            let key = self.hash(limit.key.as_bytes());
-            given_back = given_back.wrapping_add(self.count(key).load(Ordering::Acquire));
-            all.write_u64(key);
-            all.write_u64(limit.cost);
-            all.write(limit.policy.as_bytes());
+            // One pass over a key gives its own hash and, gone on with, that of the limit.
+            let mut hasher = self.hasher();
+            hasher.write(limit.key.as_bytes());
+            given_back = given_back.wrapping_add(self.count(hasher.finish()).load(Ordering::Acquire));
+            hasher.write_u64(all);
+            hasher.write_u64(limit.cost);
+            hasher.write(limit.policy.as_bytes());
+            all = hasher.finish();
         }
-        all.write_u64(question.max_delay.map_or(u64::MAX, |wait| wait.as_micros() as u64));
-        Before { hash: all.finish(), given_back, asked }
+        let all = all ^ question.max_delay.map_or(0, |wait| !(wait.as_micros() as u64));
+        Before { hash: all, given_back, asked }
     }
 
     fn hasher(&self) -> SipHasher13 {

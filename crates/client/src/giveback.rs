@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use quorate_core::{Answer, Cost, PolicyId};
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
 
@@ -20,7 +20,7 @@ use crate::client::Inner;
 use crate::error::Error;
 use crate::pack::Operation;
 use crate::question::Question;
-use crate::queue::{Failure, Outcome};
+use crate::queue::{Awaited, Failure, Outcome};
 
 /// Where and how many.
 pub(crate) struct GiveBacks {
@@ -53,12 +53,12 @@ pub(crate) struct Pending {
     inner: Arc<Inner>,
     /// What it named, by ordinal.
     named: Vec<(PolicyId, Box<[u8]>, Cost)>,
-    outcome: Option<oneshot::Receiver<Outcome>>,
+    outcome: Option<Awaited>,
 }
 
 impl Pending {
     /// Of a question that was resolved and is not a peek.
-    pub(crate) fn new(inner: &Arc<Inner>, question: &Question<'_>, outcome: oneshot::Receiver<Outcome>) -> Pending {
+    pub(crate) fn new(inner: &Arc<Inner>, question: &Question<'_>, outcome: Awaited) -> Pending {
         let named = |limit: &crate::question::Limit<'_>| {
             (limit.resolved.as_ref().map_or(PolicyId(0), |known| known.0), limit.key.as_bytes().into(), limit.units())
         };

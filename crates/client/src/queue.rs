@@ -20,6 +20,9 @@ use crate::question::Question;
 /// What comes back for one command: the core's answer and its receipt, or why there is none.
 pub(crate) type Outcome = Result<quorate_core::PlaceAnswer, Failure>;
 
+/// What a caller waits for; it ends without an outcome only if the client is gone.
+pub(crate) type Awaited = oneshot::Receiver<Outcome>;
+
 /// Why a command has no answer.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -61,7 +64,7 @@ enum Reply {
 }
 
 impl Slot {
-    pub(crate) fn one(deadline: Instant) -> (Slot, oneshot::Receiver<Outcome>) {
+    pub(crate) fn one(deadline: Instant) -> (Slot, Awaited) {
         let (reply, outcome) = oneshot::channel();
         (Slot { reply: Reply::One(reply), deadline }, outcome)
     }

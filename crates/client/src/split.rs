@@ -22,12 +22,13 @@ use crate::decision::{Decision, LimitDecision};
 use crate::error::Error;
 use crate::giveback::{Held, Pending};
 use crate::question::Question;
-use crate::queue::{Failure, Slot};
+use crate::queue::Failure;
 
 /// What one shard is asked.
 struct Part<'a> {
     question: Question<'a>,
-    pending: Pending,
+    /// Or why it was refused at once.
+    pending: Result<Pending, Failure>,
 }
 
 /// Asks a validated question of every shard that it concerns.
@@ -46,12 +47,15 @@ pub(crate) async fn ask(inner: &Arc<Inner>, question: &mut Question<'_>, deadlin
 
 async fn attempt(inner: &Arc<Inner>, question: &mut Question<'_>, deadline: Instant) -> Result<Decision, Failure> {
     let groups = inner.by_shard(question)?;
-    let mut parts: Vec<Part<'_>> = groups.into_iter().map(|(_, group)| send(inner, group, deadline)).collect();
+    let parts: Vec<Part<'_>> = groups.into_iter().map(|(_, group)| send(inner, group, deadline)).collect();
     let mut held = Held::new(inner, None);
     let (mut decisions, mut failed) = (Vec::with_capacity(parts.len()), None::<Failure>);
     // All were sent before the first is awaited.
-    for part in &mut parts {
-        let outcome = part.pending.outcome().await;
+    for mut part in parts {
+        let outcome = match part.pending {
+            Ok(mut pending) => pending.outcome().await,
+            Err(failure) => Err(failure),
+        };
         match outcome.and_then(|answer| decision(answer, &mut part.question).map_err(Failure::Final)) {
             Ok(decision) => {
                 held.add(Charge::of(&decision));
@@ -75,9 +79,7 @@ async fn attempt(inner: &Arc<Inner>, question: &mut Question<'_>, deadline: Inst
 }
 
 fn send<'a>(inner: &Arc<Inner>, mut question: Question<'a>, deadline: Instant) -> Part<'a> {
-    let (slot, outcome) = Slot::one(deadline);
-    inner.submit(&mut question, slot);
-    let pending = Pending::new(inner, &question, outcome);
+    let pending = inner.submit(&mut question, deadline).map(|outcome| Pending::new(inner, &question, outcome));
     Part { question, pending }
 }
 
